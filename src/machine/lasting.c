@@ -38,7 +38,7 @@ static KMEM_SPARSE struct object objects[OBJECTS_MAX];
 static unsigned int object_count;
 static uint32_t is_found;
 
-/* What is_lasting reads: executable segments of objects that last. */
+/* Executable segments of objects that last, which is_lasting reads. */
 struct segment {
         uintptr_t start;
         size_t bytes;

@@ -1193,3 +1193,12 @@ def test_figures_of_a_process_that_did_nothing_are_kept(program: Program) -> Non
         wait_until(lambda: read_caches(registry)[0] is not kept[0])
         taken = {cache.name: cache.taken for cache in read_caches(registry)}
     assert taken["mine"] >= {cache.name: cache.taken for cache in first}["mine"] + 4000
+
+
+def test_kept_figures_are_bounded_as_read_ones(program: Program) -> None:
+    """A look that may have fewer caches refuses a process whose caches are known already."""
+    with open_process(program.pid) as registry:
+        wait_until(lambda: read_caches(registry)[0] is read_caches(registry)[0])
+        registry.caches_most = 1
+        with pytest.raises(RegistryError, match="expected at most 1 caches"):
+            read_caches(registry)

@@ -115,6 +115,7 @@ def test_needs_the_flag(leaking: Program) -> None:
         ("debug/pprof/heap?seconds=601", 400, "up to 600"),
         ("debug/pprof/heap?interval=1", 400, "interval=1: expected 1024"),
         ("debug/pprof/heap?debug=1", 400, "debug=: expected seconds= and interval="),
+        ("debug/pprof/heap?growth=1", 400, "growth=: expected seconds= and interval="),
         ("debug/pprof/goroutine", 404, "goroutine: expected heap or allocs"),
     ],
 )
@@ -124,6 +125,12 @@ def test_wrong_questions(
     answer = writable.ask(f"processes/{leaking.pid}/{rest}", bearer(writable))
     assert answer[0] == status
     assert words in json.loads(answer[1])["error"]
+
+
+def test_growth_is_yes_or_no(writable: Server, leaking: Program) -> None:
+    path = f"api/processes/{leaking.pid}/sites?growth=2"
+    status, body = writable.ask(path, bearer(writable))
+    assert (status, json.loads(body)["error"]) == (400, "growth=2: expected 0 or 1")
 
 
 def test_one_at_a_time(writable: Server, leaking: Program) -> None:

@@ -49,7 +49,7 @@ extern struct search *search;
 
 /* False if there is no memory for it. */
 bool search_init(void);
-/* What is searched: schedules with up to so many preemptions, and delays of stores. */
+/* The bounds of a search: schedules with up to so many preemptions, and delays of stores. */
 struct bounds {
         unsigned int preemptions;
         unsigned int delays;

@@ -14,6 +14,10 @@ INTERVAL = 512 << 10  # bytes between samples
 SITES = 20  # most that are listed
 
 
+def query_of(text: str) -> dict[str, list[str]]:
+    return parse_qs(text, keep_blank_values=True)
+
+
 def number_of(query: dict[str, list[str]], name: str, default: float, most: float) -> float:
     text = query.get(name, [str(default)])[-1]
     try:
@@ -25,16 +29,14 @@ def number_of(query: dict[str, list[str]], name: str, default: float, most: floa
     return value
 
 
-def sampled(process: int, query_text: str, *, growth: bool) -> Any:
+def sampled(process: int, query: dict[str, list[str]], *, growth: bool) -> Any:
     """The profile that the query's `seconds` and `interval` (bytes between samples) ask for.
 
     ImportError if the packages of `kmem profile` are not there.
     """
     from kmem.live.profile import LEAST, MOST, take
 
-    query = parse_qs(query_text, keep_blank_values=True)
-    unknown = query.keys() - {"seconds", "interval", "growth"}
-    if unknown:
+    if unknown := query.keys() - {"seconds", "interval"}:
         raise BadUsage(f"{min(unknown)[:40]}=: expected seconds= and interval=")
     seconds = number_of(query, "seconds", SECONDS, SECONDS_MOST)
     interval = int(number_of(query, "interval", INTERVAL, MOST))
@@ -48,7 +50,7 @@ def take_pprof(process: int, kind: str, query_text: str) -> bytes:
     """A pprof file; its first figure is that of the kind."""
     from kmem.live.profile_files import pprof_of
 
-    return pprof_of(sampled(process, query_text, growth=False), KINDS[kind])
+    return pprof_of(sampled(process, query_of(query_text), growth=False), KINDS[kind])
 
 
 def take_sites(process: int, query_text: str) -> dict[str, Any]:
@@ -59,8 +61,12 @@ def take_sites(process: int, query_text: str) -> dict[str, Any]:
     from kmem.live.profile_files import VIEWS
     from kmem.live.sites import CALLERS, top_sites
 
-    growth = parse_qs(query_text).get("growth", ["0"])[-1] == "1"
-    made = sampled(process, query_text, growth=growth)
+    query = query_of(query_text)
+    text = query.pop("growth", ["0"])[-1]
+    if text not in ("0", "1"):
+        raise BadUsage(f"growth={text[:40]}: expected 0 or 1")
+    growth = text == "1"
+    made = sampled(process, query, growth=growth)
     sites = top_sites(made.rows, VIEWS["live"][1])
     return {
         "growth": growth,

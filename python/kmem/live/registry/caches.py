@@ -18,7 +18,7 @@ from kmem.live.registry.layout import Fields, RegistryError
 NODES_MOST = 8  # as many as the library has
 COPIES = 100  # tries, until two copies in a row agree on the records
 COPY_SECONDS = 1.0  # of this thread's work, for all tries
-KEPT_MOST = 512  # registries whose caches are kept for the next look
+KEPT_MOST = 1 << 15  # caches, of all registries, that are kept for the next look
 
 Offsets = npt.NDArray[np.int64]
 
@@ -164,14 +164,19 @@ def digest(copy: bytes) -> bytes:
 def same_as_before(registry: Registry, earlier: bytes, copy: bytes) -> list[Cache] | None:
     """The caches as they were read last, if no word of the registry has changed since."""
     before = last_read.get(registry.path)
-    if before is None or earlier != copy or before[0] != digest(copy):
+    # More caches than this look may have are refused as they are when they are read.
+    if before is None or len(before[1]) > registry.caches_most:
+        return None
+    if earlier != copy or before[0] != digest(copy):
         return None
     registry.caches_found = len(before[1])
     return list(before[1])
 
 
 def keep(registry: Registry, copy: bytes, caches: list[Cache]) -> None:
-    if len(last_read) >= KEPT_MOST:
+    last_read.pop(registry.path, None)
+    # A copy of the list, because other threads keep caches too.
+    if sum(len(kept) for _, kept in list(last_read.values())) + len(caches) > KEPT_MOST:
         last_read.clear()
     last_read[registry.path] = digest(copy), list(caches)
 
