@@ -79,34 +79,36 @@ static uint64_t read_fixed(const uint8_t **at, unsigned int bytes)
         return value;
 }
 
-static uint64_t read_unsigned(const uint8_t **at)
+/* A number in bits of seven (LEB128); *shift: how many there were, *last: the byte that ended it. */
+static uint64_t read_sevens(const uint8_t **at, unsigned int *shift, uint8_t *last)
 {
         uint64_t value = 0;
-        unsigned int shift = 0;
-        uint8_t byte;
 
+        *shift = 0;
         do {
-                byte = *(*at)++;
-                if (shift < 64)
-                        value |= (uint64_t)(byte & 0x7f) << shift;
-                shift += 7;
-        } while (byte & 0x80);
+                *last = *(*at)++;
+                if (*shift < 64)
+                        value |= (uint64_t)(*last & 0x7f) << *shift;
+                *shift += 7;
+        } while (*last & 0x80);
         return value;
+}
+
+static uint64_t read_unsigned(const uint8_t **at)
+{
+        unsigned int shift;
+        uint8_t last;
+
+        return read_sevens(at, &shift, &last);
 }
 
 static int64_t read_signed(const uint8_t **at)
 {
-        uint64_t value = 0;
-        unsigned int shift = 0;
-        uint8_t byte;
+        unsigned int shift;
+        uint8_t last;
+        uint64_t value = read_sevens(at, &shift, &last);
 
-        do {
-                byte = *(*at)++;
-                if (shift < 64)
-                        value |= (uint64_t)(byte & 0x7f) << shift;
-                shift += 7;
-        } while (byte & 0x80);
-        if (shift < 64 && byte & 0x40)
+        if (shift < 64 && last & 0x40)
                 value |= ~(uint64_t)0 << shift;
         return (int64_t)value;
 }
