@@ -71,6 +71,7 @@ lint: build
 	.venv/bin/ruff check packaging python tests scripts tools
 	.venv/bin/ruff format --check packaging python tests scripts tools
 	.venv/bin/mypy
+	@.venv/bin/pytest --collect-only -qq tests >build/collected.txt || { cat build/collected.txt; exit 1; }
 	scripts/debian-packages clang-format clang-tidy shellcheck
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
 	shellcheck .ci/run kmem packaging/rust/bundle scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits \
