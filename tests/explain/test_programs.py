@@ -20,7 +20,7 @@ import pytest
 
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("command", "profile")]
 from profiled import LIBRARY, on_library
-from test_process import explained, trimmed
+from test_running import explained, trimmed
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]
 

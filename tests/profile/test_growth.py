@@ -21,7 +21,7 @@ from profiled import KMEM, on_library, profile, wait_for_registry
 from kmem.common.errors import KmemError
 from kmem.live.differences import subtract
 from kmem.live.flame import draw
-from kmem.live.pprof import Frame, Line, Mapping, Row, encode, read, write
+from kmem.live.pprof import Frame, Line, Mapping, Row, compressed, encode, read
 from kmem.live.profile_files import TYPES
 from kmem.live.sites import site_of, table, top_sites
 
@@ -176,7 +176,7 @@ def save(path: Path, rows: list[Row], types: list[tuple[str, str]] = TYPES) -> N
     message = encode(
         rows, types, default_type=types[0][0], period=7, time_ns=8, duration_ns=9, comment="c"
     )
-    write(path, message)
+    path.write_bytes(compressed(message))
 
 
 def test_subtract() -> None:
