@@ -299,6 +299,17 @@ static inline struct engine_node_report engine_report_total(const struct engine_
         return total;
 }
 
+/* Which parts of slabs count as free, for free_parts. */
+struct parts_wanted {
+        size_t bytes;  /* of a part: a power of two from a page of the system to 4 MiB */
+        bool due_only; /* those that shrink and purge would give back now */
+        /*
+         * NULL, or whether an object that left its slab rests in a sheaf: then it is not in use.
+         * Asked only of objects that decide whether a part is used.
+         */
+        bool (*rests)(const void *object);
+};
+
 /* The objects that a slot keeps in front of a back end. */
 enum engine_caching {
         CACHING_SHEAVES, /* two sheaves, a stock and a barn */
@@ -410,17 +421,15 @@ struct engine {
         bool (*purge)(struct kmem_cache *cache, unsigned int node, unsigned int slabs,
                       size_t *bytes);
         /*
-         * Only with purge, else NULL: bytes of whole parts of slabs, @part_bytes each, in which no
-         * object is in use: on the list of node @number, and in the slabs that a slot holds.
-         * Objects in sheaves count as in use, and a slab on the list without an object counts
-         * whole. With @due_only the bytes that shrink and purge would give back now. @part_bytes is
-         * a power of two from a page of the system to 4 MiB. Costs a look at each object of these
-         * slabs, with the list's lock held.
+         * Only with purge, else NULL: bytes of whole parts of slabs in which no object is in use:
+         * on the list of node @number, and in the slabs that a slot holds. A slab on the list
+         * without an object counts whole. Costs a look at each object of these slabs, with the
+         * list's lock held.
          */
-        size_t (*free_parts)(struct kmem_cache *cache, unsigned int number, size_t part_bytes,
-                             bool due_only);
+        size_t (*free_parts)(struct kmem_cache *cache, unsigned int number,
+                             const struct parts_wanted *wanted);
         size_t (*free_parts_of_slot)(struct kmem_cache *cache, struct engine_slot *slot,
-                                     size_t part_bytes, bool due_only);
+                                     const struct parts_wanted *wanted);
         /*
          * Last call for a cache: frees empty slabs and all that setup made, and reports objects
          * that are left; true if slabs remain, and then everything stays for frees that may still

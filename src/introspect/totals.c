@@ -2,6 +2,8 @@
 /* Adds up the figures of a cache, and of the whole heap. */
 #include "introspect/totals.h"
 
+#include "percpu/freed.h"
+
 void cache_total(struct kmem_cache *cache, struct cache_totals *totals)
 {
         uint64_t away;
@@ -13,20 +15,32 @@ void cache_total(struct kmem_cache *cache, struct cache_totals *totals)
         totals->inuse = away - min_of(totals->resting, away);
 }
 
-size_t cache_free_parts(struct kmem_cache *cache, size_t part_bytes, bool due_only)
+/* Of a cache that marks them, objects that were freed; not those that a refill brought. */
+static bool has_mark(const void *object)
 {
+        return freed_is_marked(object);
+}
+
+size_t cache_free_parts(struct kmem_cache *cache, size_t part_bytes, bool due_only, bool in_sheaves)
+{
+        /* A program may have made pages of its own unreadable: such an object has a whole page. */
+        bool may_read = cache->marks_freed && cache->size < system_page_bytes();
+        struct parts_wanted wanted = {
+                .bytes = part_bytes,
+                .due_only = due_only,
+                .rests = in_sheaves && may_read ? has_mark : NULL,
+        };
         const struct engine *engine = cache->engine;
         size_t bytes = 0;
 
         for (unsigned int node = 0; node < system_nodes(); node++)
-                bytes += engine->free_parts(cache, node, part_bytes, due_only);
+                bytes += engine->free_parts(cache, node, &wanted);
         for (unsigned int number = 0; number <= slots_made_count(); number++) {
                 struct slot *slot = number ? slot_made(number - 1) : &shared_slot;
                 struct slot_cache *record = slot_peek(slot, cache_index(cache));
 
                 if (record)
-                        bytes += engine->free_parts_of_slot(cache, &record->engine, part_bytes,
-                                                            due_only);
+                        bytes += engine->free_parts_of_slot(cache, &record->engine, &wanted);
         }
         return bytes;
 }

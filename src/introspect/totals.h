@@ -44,10 +44,12 @@ static inline uint64_t active_objects(const struct engine_node_report *nodes)
 
 KMEM_HIDDEN void cache_total(struct kmem_cache *cache, struct cache_totals *totals);
 /*
- * Bytes in the cache's slabs that no object in use shares; of a back end with free_parts (engine.h).
- * Under cache_mutex.
+ * Bytes of parts of the cache's slabs in which no object is in use; of a back end with free_parts
+ * (engine.h). With @in_sheaves, objects smaller than a page that rest in sheaves are not in use,
+ * as far as marks tell (percpu/freed.h). Under cache_mutex.
  */
-KMEM_HIDDEN size_t cache_free_parts(struct kmem_cache *cache, size_t part_bytes, bool due_only);
+KMEM_HIDDEN size_t cache_free_parts(struct kmem_cache *cache, size_t part_bytes, bool due_only,
+                                    bool in_sheaves);
 KMEM_HIDDEN void heap_total(struct heap_totals *totals);
 
 #endif

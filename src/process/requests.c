@@ -110,22 +110,25 @@ static void refresh_locked(struct kmem_cache *cache)
 }
 
 /*
- * The answer to "free_parts": bytes that "trim" would give back out of the cache's slabs; and to
+ * The answers to "free_parts": bytes that "trim" would give back out of the cache's slabs if the
+ * sheaves stayed full; to "free_parts_sheaves": if they did not, as far as marks tell; and to
  * "free_parts_N": bytes of free parts of N pages, a power of two up to the largest slab's. Requests
- * of a name replace each other if their values differ, so the number is a part of the name.
+ * of a name replace each other if their values differ, so all is a part of the name.
  */
-static int honour_free_parts_locked(struct registry_request *request, const char *pages)
+static int honour_free_parts_locked(struct registry_request *request, const char *which)
 {
         struct kmem_cache *cache = cache_born_locked(request->birth);
-        uint64_t number = 1;
+        bool in_sheaves = strcmp(which, "_sheaves") == 0;
+        bool due_only = !*which || in_sheaves;
+        uint64_t pages = 1;
 
-        if (!cache || (*pages && (*pages++ != '_' || !number_whole(pages, &number))))
+        if (!cache || (!due_only && (*which != '_' || !number_whole(which + 1, &pages))))
                 return ENOENT;
-        if (!cache->engine->free_parts || number == 0 || number > CHUNK_PAGES ||
-            number & (number - 1))
+        if (!cache->engine->free_parts || pages == 0 || pages > CHUNK_PAGES || pages & (pages - 1))
                 return EINVAL;
         request->result = cache_free_parts(
-                cache, max_of((size_t)number << PAGE_SHIFT, (size_t)system_page_bytes()), !*pages);
+                cache, max_of((size_t)pages << PAGE_SHIFT, (size_t)system_page_bytes()), due_only,
+                in_sheaves);
         return 0;
 }
 

@@ -51,7 +51,7 @@ struct registry_request {
         /*
          * The attribute to write (with a birth of 0: guard_sampling of all caches); or "trim",
          * "profile_interval", "profile_slices", "refresh" for the refreshed figures, or
-         * "free_parts" and "free_parts_N" (process/requests.c).
+         * "free_parts" and others that begin so (process/requests.c).
          */
         char attribute[32];
         char value[32];

@@ -24,7 +24,8 @@ from test_running import explained, trimmed
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]
 
-BASE = "reclaim_thread=off,registry=on"
+# Free pages stay until the trim, however long the prediction takes.
+BASE = "reclaim_thread=off,registry=on,purge_delay=600000"
 OPTIONS = ("slub_max_order=0", "classes=kernel")
 DEADLINE = 60  # s
 
@@ -134,4 +135,4 @@ def test_predictions_for_a_program(name: str, tmp_path: Path) -> None:
             assert abs(before - after - saving) < before / 10
     print(f"  {document['advice']['text']}")
     # The program goes on between the two commands.
-    assert predicted == pytest.approx(given_back, rel=0.25)
+    assert predicted == pytest.approx(given_back, rel=0.15)

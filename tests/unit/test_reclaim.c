@@ -248,6 +248,11 @@ static size_t slab_bytes(void)
         return totals.nodes.slabs * (pages << PAGE_SHIFT);
 }
 
+static size_t free_parts(size_t part_bytes, bool due_only, bool in_sheaves)
+{
+        return cache_free_parts(cache, part_bytes, due_only, in_sheaves);
+}
+
 /*
  * What free_parts says of slabs on lists, of CPU slabs and of CPU partial lists is what a flush, a
  * shrink and a purge then give back. Without sheaves, which it does not look into.
@@ -265,23 +270,86 @@ static void free_parts_child(void)
                 fill(sizes[i], 0, NULL);
                 /* Slabs of these frees join CPU partial lists, and the last slab is not full. */
                 free_some(90, &random);
-                expected = cache_free_parts(cache, page_bytes, true);
-                check(cache_free_parts(cache, page_bytes, false) == expected);
-                of_slots += expected - cache->engine->free_parts(cache, 0, page_bytes, true);
+                expected = free_parts(page_bytes, true, false);
+                check(free_parts(page_bytes, false, false) == expected);
+                of_slots += expected -
+                            cache->engine->free_parts(
+                                    cache, 0, &(struct parts_wanted){page_bytes, true, NULL});
                 before = slab_bytes();
                 settle();
                 given = before - slab_bytes();
-                check(cache_free_parts(cache, page_bytes, true) == expected - given);
+                check(free_parts(page_bytes, true, false) == expected - given);
                 check(given + purge(7) == expected);
                 /* Purged pages are free, and not due again. */
-                check(cache_free_parts(cache, page_bytes, true) == 0);
-                check(cache_free_parts(cache, page_bytes, false) == expected - given);
+                check(free_parts(page_bytes, true, false) == 0);
+                check(free_parts(page_bytes, false, false) == expected - given);
                 /* A larger part is free only if all its pages are. */
-                check(cache_free_parts(cache, 2 * page_bytes, false) <= expected - given);
+                check(free_parts(2 * page_bytes, false, false) <= expected - given);
                 check_contents(sizes[i]);
                 free_all();
         }
         check(of_slots != 0);
+}
+
+/*
+ * Objects of a size class that rest in sheaves keep pages, and slabs, that a flush makes free. They
+ * are freed in a drawn order, so that few slabs have all of their objects in sheaves: such a slab
+ * is on no list, and is not seen.
+ */
+static void free_parts_of_sheaves_child(void)
+{
+        size_t page_bytes = system_page_bytes();
+        size_t before, given, expected, unseen;
+        struct cache_totals totals;
+        uint64_t random = 23;
+
+        for (unsigned int i = 0; i < MANY; i++) {
+                check((objects[i] = kmalloc(500, GFP_KERNEL)) != NULL);
+                memset(objects[i], (int)(i % 255 + 1), 500);
+        }
+        cache = caches_by_index[heap.map[address_page(objects[0])] >> PAIR_SHIFT];
+        check(cache->marks_freed);
+        for (unsigned int i = 0; i < 3 * MANY; i++) {
+                unsigned int drawn = (unsigned int)(random_step(&random) % MANY);
+
+                kfree(objects[drawn]);
+                objects[drawn] = NULL;
+        }
+        cache_total(cache, &totals);
+        check(totals.resting != 0);
+        unseen = totals.nodes.slabs - totals.nodes.partial_slabs;
+        check(unseen < totals.nodes.slabs / 20);
+        expected = free_parts(page_bytes, true, true);
+        check(expected > free_parts(page_bytes, true, false) + totals.resting * cache->size / 2);
+        before = slab_bytes();
+        settle();
+        given = before - slab_bytes();
+        given += purge(7);
+        check(expected <= given);
+        check(given <= expected + unseen * (pages_of_slab(cache, cache->order) << PAGE_SHIFT));
+        check_contents(500);
+        for (unsigned int i = 0; i < MANY; i++)
+                kfree(objects[i]);
+}
+
+/* A program may protect a page that is its own: free_parts must not read it. */
+static void free_parts_of_unreadable_child(void)
+{
+        size_t page_bytes = system_page_bytes();
+
+        for (unsigned int i = 0; i < 2048; i++)
+                check((objects[i] = kmalloc(page_bytes, GFP_KERNEL)) != NULL);
+        cache = caches_by_index[heap.map[address_page(objects[0])] >> PAIR_SHIFT];
+        check(cache->marks_freed && cache->size == page_bytes);
+        for (unsigned int i = 0; i < 2048; i += 2)
+                check(mprotect(objects[i], page_bytes, PROT_NONE) == 0);
+        for (unsigned int i = 1; i < 2048; i += 2)
+                kfree(objects[i]);
+        check(free_parts(page_bytes, true, true) >= free_parts(page_bytes, true, false));
+        for (unsigned int i = 0; i < 2048; i += 2) {
+                check(mprotect(objects[i], page_bytes, PROT_READ | PROT_WRITE) == 0);
+                kfree(objects[i]);
+        }
 }
 
 /* PURGE-1: of a cache whose free objects count, only slabs without an object are due. */
@@ -294,8 +362,8 @@ static void free_parts_of_contents_child(void)
                         objects[i] = NULL;
                 }
         settle();
-        check(cache_free_parts(cache, system_page_bytes(), true) == 0);
-        check(cache_free_parts(cache, system_page_bytes(), false) != 0);
+        check(free_parts(system_page_bytes(), true, false) == 0);
+        check(free_parts(system_page_bytes(), false, false) != 0);
         free_all();
 }
 
@@ -821,6 +889,9 @@ static void tells_free_parts(void **state)
 {
         child_passes("free parts", "engine=slub,reclaim_thread=off,sheaf_capacity=0");
         child_passes("free parts", "engine=slub,reclaim_thread=off,sheaf_capacity=0,freeze=eager");
+        child_passes("free parts of sheaves", "engine=slub,reclaim_thread=off");
+        child_passes("free parts of sheaves", "engine=slub,reclaim_thread=off,slots=locked");
+        child_passes("free parts of unreadable", "engine=slub,reclaim_thread=off");
         child_passes("free parts of contents", "engine=slub,reclaim_thread=off");
 }
 
@@ -945,6 +1016,8 @@ int main(int argc, char **argv)
                 {"purge larger pages", purge_larger_pages_child},
                 {"purge once", purge_once_child},
                 {"free parts", free_parts_child},
+                {"free parts of sheaves", free_parts_of_sheaves_child},
+                {"free parts of unreadable", free_parts_of_unreadable_child},
                 {"free parts of contents", free_parts_of_contents_child},
                 {"purge not", purge_not_child},
                 {"list changes", purge_while_list_changes_child},

@@ -26,23 +26,37 @@ struct page_bits {
         uint64_t word[PAGE_WORDS];
 };
 
+static bool any_is_clear(const struct page_bits *used, size_t first, size_t last)
+{
+        while (first < last && bit_get(used->word, first))
+                first++;
+        return !bit_get(used->word, first);
+}
+
 /*
  * Marks the pages, counted from @skip bytes into the slab, that contain a part of an object in use
- * among the first @objects.
+ * among the first @objects. An object that @rests, if that is not NULL, is not in use; it may
+ * read the program's memory, so it is called only where it decides something.
  */
 static void find_used_pages(const struct kmem_cache *cache, const struct page *slab, size_t skip,
-                            size_t page_bytes, uint32_t objects, struct page_bits *used)
+                            size_t page_bytes, uint32_t objects, bool (*rests)(const void *),
+                            struct page_bits *used)
 {
         bool narrow = is_narrow(slab_objects(slab));
         size_t offset = 0;
 
         for (uint32_t index = 0; index < objects; index++, offset += cache->size) {
                 size_t last = offset + cache->size - 1;
+                size_t page, end;
 
                 if (last < skip || !table_in_use(slab->table, narrow, index))
                         continue;
-                for (size_t page = (max_of(offset, skip) - skip) / page_bytes;
-                     page <= (last - skip) / page_bytes; page++)
+                page = (max_of(offset, skip) - skip) / page_bytes;
+                end = (last - skip) / page_bytes;
+                if (rests && any_is_clear(used, page, end) &&
+                    rests(slub_object(cache, slab, index)))
+                        continue;
+                for (; page <= end; page++)
                         bit_set(used->word, page);
         }
 }
@@ -96,7 +110,8 @@ static size_t slab_purge_locked(const struct kmem_cache *cache, struct page *sla
         if ((size_t)(state.objects - state.inuse) * cache->size + cache->size < page_bytes ||
             whole.count == 0)
                 return 0;
-        find_used_pages(cache, slab, skipped(slab, whole), page_bytes, slab_objects(slab), &used);
+        find_used_pages(cache, slab, skipped(slab, whole), page_bytes, slab_objects(slab), NULL,
+                        &used);
         for (size_t first = 0, end; first < whole.count; first = end + 1) {
                 for (end = first; end < whole.count && !bit_get(used.word, end); end++)
                         ;
@@ -146,20 +161,21 @@ bool slub_purge(struct kmem_cache *cache, unsigned int number, unsigned int slab
 
 /* Bytes of the parts of a slab that hold nothing of its first @objects that is in use. */
 static size_t slab_free_parts(const struct kmem_cache *cache, const struct page *slab,
-                              size_t part_bytes, uint32_t objects)
+                              const struct parts_wanted *wanted, uint32_t objects)
 {
-        struct parts whole = parts_of(cache, slab, part_bytes);
+        struct parts whole = parts_of(cache, slab, wanted->bytes);
         struct page_bits used = {0};
         size_t count = 0;
 
-        find_used_pages(cache, slab, skipped(slab, whole), part_bytes, objects, &used);
+        find_used_pages(cache, slab, skipped(slab, whole), wanted->bytes, objects, wanted->rests,
+                        &used);
         for (size_t part = 0; part < whole.count; part++)
                 count += !bit_get(used.word, part);
-        return count * part_bytes;
+        return count * wanted->bytes;
 }
 
-size_t slub_free_parts(struct kmem_cache *cache, unsigned int number, size_t part_bytes,
-                       bool due_only)
+size_t slub_free_parts(struct kmem_cache *cache, unsigned int number,
+                       const struct parts_wanted *wanted)
 {
         struct engine_node *node = &cache->node[number];
         size_t bytes = 0;
@@ -171,8 +187,9 @@ size_t slub_free_parts(struct kmem_cache *cache, unsigned int number, size_t par
 
                 if (state.inuse == 0)
                         bytes += pages_of_slab(cache, slab->order) << PAGE_SHIFT;
-                else if (!(due_only && (content_counts(cache) || is_purged_locked(slab, state))))
-                        bytes += slab_free_parts(cache, slab, part_bytes, slab_objects(slab));
+                else if (!(wanted->due_only &&
+                           (content_counts(cache) || is_purged_locked(slab, state))))
+                        bytes += slab_free_parts(cache, slab, wanted, slab_objects(slab));
         }
         lock_drop(&node->list_lock);
         return bytes;
@@ -183,20 +200,20 @@ size_t slub_free_parts(struct kmem_cache *cache, unsigned int number, size_t par
  * flushed. The slot cache lock keeps them there, and no thread takes from them meanwhile.
  */
 size_t slub_free_parts_of_slot(struct kmem_cache *cache, struct engine_slot *slot,
-                               size_t part_bytes, bool due_only)
+                               const struct parts_wanted *wanted)
 {
         size_t bytes = 0;
         uint32_t number;
 
-        if (due_only && content_counts(cache))
+        if (wanted->due_only && content_counts(cache))
                 return 0;
         lock_take(&slot->lock);
         /* Entries of uncarved room are undefined (SLUB-4), and the room is free. */
         if (slot->slab)
-                bytes += slab_free_parts(cache, slot->slab, part_bytes,
+                bytes += slab_free_parts(cache, slot->slab, wanted,
                                          min_of(slot->carved, slab_objects(slot->slab)));
         for (number = slot->partial; number; number = page_at(number)->next)
-                bytes += slab_free_parts(cache, page_at(number), part_bytes,
+                bytes += slab_free_parts(cache, page_at(number), wanted,
                                          slab_objects(page_at(number)));
         lock_drop(&slot->lock);
         return bytes;

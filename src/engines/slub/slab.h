@@ -373,10 +373,10 @@ KMEM_HIDDEN bool slub_teardown(struct kmem_cache *cache);
 /* purge.c */
 KMEM_HIDDEN bool slub_purge(struct kmem_cache *cache, unsigned int number, unsigned int slabs,
                             size_t *bytes);
-KMEM_HIDDEN size_t slub_free_parts(struct kmem_cache *cache, unsigned int number, size_t part_bytes,
-                                   bool due_only);
+KMEM_HIDDEN size_t slub_free_parts(struct kmem_cache *cache, unsigned int number,
+                                   const struct parts_wanted *wanted);
 KMEM_HIDDEN size_t slub_free_parts_of_slot(struct kmem_cache *cache, struct engine_slot *slot,
-                                           size_t part_bytes, bool due_only);
+                                           const struct parts_wanted *wanted);
 
 /* report.c */
 KMEM_HIDDEN void slub_report(struct kmem_cache *cache, struct engine_report *report);

@@ -33,6 +33,7 @@ class Asked:
 
     refreshed: set[int] = field(default_factory=set)
     due: Births = field(default_factory=dict)  # bytes in slabs that a trim would give back
+    flushed: Births = field(default_factory=dict)  # and these if sheaves were empty
     free: dict[int, Births] = field(default_factory=dict)  # bytes of free parts, by their pages
     answered: bool = True  # False: the process sleeps, or its library is older than a request
 
@@ -55,7 +56,7 @@ class Process:
     interval: int  # of the samples that it takes; 0: none
 
 
-PARTS = "free_parts"
+PARTS, FLUSHED = "free_parts", "free_parts_sheaves"
 Request = tuple[int, str]  # birth, attribute
 
 
@@ -102,7 +103,7 @@ def ask_for(registry: Registry, caches: Sequence[Cache]) -> Asked:
     whole = sum(cache.slab_bytes for cache in caches)
     slub = [cache for cache in caches if cache.fields["engine"] == "slub"]
     requests: list[Request] = [(cache["birth"], "refresh") for cache in caches]
-    requests += [(cache["birth"], PARTS) for cache in slub]
+    requests += [(cache["birth"], name) for cache in slub for name in (PARTS, FLUSHED)]
     requests += [
         (cache["birth"], f"{PARTS}_{pages}")
         for cache in slub
@@ -117,6 +118,8 @@ def ask_for(registry: Registry, caches: Sequence[Cache]) -> Asked:
             asked.refreshed.add(birth)
         elif attribute == PARTS:
             asked.due[birth] = result
+        elif attribute == FLUSHED:
+            asked.flushed[birth] = result
         else:
             asked.free.setdefault(int(pages), {})[birth] = result
 

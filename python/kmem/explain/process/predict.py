@@ -51,22 +51,22 @@ class Trim:
             return None
         parts = (self.slabs, self.sheaves, self.free_pages, self.huge_kept)
         whole = sum(part.value for part in parts)
-        return Figure(whole, "modelled" if self.sheaves.value else "computed")
+        return Figure(whole, self.sheaves.how)
 
 
-def from_sheaves(one: Explained, free: float) -> float:
-    """Bytes of pages that come free as sheaves are emptied; @free are free already.
+def from_sheaves(process: Process, one: Explained) -> Figure:
+    """Bytes of pages that come free as sheaves are emptied.
 
-    Objects in sheaves are taken to lie as the other free objects do: as many of these as there are
-    in whole free pages. An object of a page or more has pages of its own.
+    Those of slabs with other free objects were counted by the process. Full slabs are on no list:
+    of them an object of a page or more has pages of its own, and smaller ones count for nothing.
     """
     sheaves, stride = one.shares.sheaves, one.cache["slab_size"]
-    if not sheaves:
-        return 0.0
-    if stride >= PAGE_BYTES:
-        return sheaves.value // stride * (stride // PAGE_BYTES * PAGE_BYTES)
-    others = one.shares.partial.value + (one.shares.of_cpus.value if one.shares.of_cpus else 0)
-    return sheaves.value * min(free / others, 1.0) if others else 0.0
+    flushed = process.asked.flushed.get(one.birth, 0)
+    counted = max(flushed - one.due.value, 0) if one.due else 0
+    own = 0.0
+    if sheaves and stride >= PAGE_BYTES:
+        own = sheaves.value // stride * (stride // PAGE_BYTES * PAGE_BYTES)
+    return Figure(max(counted, own), "modelled" if own > counted else "computed")
 
 
 def free_bytes(process: Process, one: Explained) -> int:
@@ -80,9 +80,11 @@ def predict_trim(process: Process, caches: Sequence[Explained], totals: Totals) 
     # Hardened blocks are trimmed too, and nobody counts how much of them is free.
     if process.asked.answered and not process.hardened_bytes:
         slabs = computed(sum(one.due.value for one in caches if one.due))
-        content_is_free = [one for one in caches if one.cache.fields["engine"] == "slub"]
-        back = sum(from_sheaves(one, free_bytes(process, one)) for one in content_is_free)
-        sheaves = Figure(round(back), "modelled")
+        back = [
+            from_sheaves(process, one) for one in caches if one.cache.fields["engine"] == "slub"
+        ]
+        modelled = any(one.how == "modelled" for one in back)
+        sheaves = Figure(sum(one.value for one in back), "modelled" if modelled else "computed")
     return Trim(slabs, sheaves, totals.free_pages, totals.huge_kept)
 
 

@@ -180,7 +180,7 @@ def back_rows(answers: Answers) -> list[tuple[str, Figure | None, str]]:
         (
             "  of sheaves",
             trim.sheaves,
-            "pages whose last objects lie in sheaves, at random",
+            "pages whose last objects lie in sheaves",
         ),
         ("  of free pages", trim.free_pages, "free pages not given back since their use"),
         ("  of huge blocks", trim.huge_kept, "freed mappings that are kept"),
