@@ -455,7 +455,7 @@ static void rate_child(void)
 {
         enum { ROUNDS = 200, OBJECTS = 500, RATE = 50 };
         static void *objects[OBJECTS];
-        double expected = (double)ROUNDS * OBJECTS / RATE;
+        double expected = (double)(ROUNDS * OBJECTS) / (double)RATE;
 
         for (int round = 0; round < ROUNDS; round++) {
                 for (int i = 0; i < OBJECTS; i++)
@@ -475,7 +475,7 @@ static void turns_child(void)
 {
         enum { ROUNDS = 2000, OBJECTS = 45, RATE = 50 };
         void *objects[OBJECTS];
-        double expected = (double)ROUNDS * OBJECTS / RATE;
+        double expected = (double)(ROUNDS * OBJECTS) / (double)RATE;
 
         for (int round = 0; round < ROUNDS; round++) {
                 for (int i = 0; i < OBJECTS; i++)

@@ -471,11 +471,17 @@ static void child_guards_of_mappings(void)
         check_guards();
 }
 
+/* Compilers warn of a block of no bytes that is to be a char. */
+static void *nothing(void)
+{
+        return malloc(0);
+}
+
 /* HARD-7 */
 static void child_nothing(void)
 {
-        char *first = malloc(0);
-        char *second = malloc(0);
+        char *first = nothing();
+        char *second = nothing();
         char *resized;
 
         check(first && second && first != second);
@@ -486,14 +492,14 @@ static void child_nothing(void)
         drop(resized);
         drop(second);
         for (unsigned int i = 0; i < MANY; i++)
-                blocks[i] = malloc(0);
+                blocks[i] = nothing();
         for (unsigned int i = 0; i < MANY; i++)
                 drop((void *)blocks[i]);
 }
 
 static void child_nothing_twice(void)
 {
-        char *block = malloc(0);
+        char *block = nothing();
 
         drop(block);
         drop(block);
