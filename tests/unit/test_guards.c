@@ -238,24 +238,41 @@ static void quarantine_child(void)
         *object = 1;
 }
 
-/* An object of a call stack that is so deep. */
-static __attribute__((noinline)) void *take_deep(int depth)
-{
-        void *object = depth ? take_deep(depth - 1) : kmalloc(64, GFP_KERNEL);
+/*
+ * Ten call stacks that differ in the caller of kmalloc: without optimization most of the frames that
+ * are kept of a stack are the library's own.
+ */
+#define TAKER(number)                                                                              \
+        static __attribute__((noinline)) void *take_##number(void)                                 \
+        {                                                                                          \
+                void *object = kmalloc(64, GFP_KERNEL);                                            \
+                                                                                                   \
+                __asm__ volatile("" : "+r"(object)); /* the call above is no jump */               \
+                return object;                                                                     \
+        }
 
-        __asm__ volatile("" : "+r"(object)); /* the call above is no jump */
-        return object;
-}
+TAKER(0)
+TAKER(1)
+TAKER(2)
+TAKER(3)
+TAKER(4)
+TAKER(5)
+TAKER(6)
+TAKER(7)
+TAKER(8)
+TAKER(9)
 
 /* All live guards together have a limit, of 128 pages in a small heap (GUARD-4). */
 static void page_limit_child(void)
 {
-        enum { DEPTHS = 10, OBJECTS = 40 };
+        enum { OBJECTS = 40 };
+        static void *(*const takers[])(void) = {take_0, take_1, take_2, take_3, take_4,
+                                                take_5, take_6, take_7, take_8, take_9};
         unsigned int guards = 0;
 
-        for (int depth = 0; depth < DEPTHS; depth++)
+        for (unsigned int taker = 0; taker < array_size(takers); taker++)
                 for (int i = 0; i < OBJECTS; i++)
-                        guards += in_guard_region(take_deep(depth));
+                        guards += in_guard_region(takers[taker]());
         check(guards > 100 && guards <= 128);
         check_equal(guard_figures.live, guards);
 }

@@ -471,10 +471,10 @@ static void child_guards_of_mappings(void)
         check_guards();
 }
 
-/* Compilers warn of a block of no bytes that is to be a char. */
+/* Compilers warn of a block of no bytes that is to be a char, and of accesses to it. */
 static void *nothing(void)
 {
-        return malloc(0);
+        return hide_address(malloc(0));
 }
 
 /* HARD-7 */
