@@ -87,7 +87,7 @@ static void overflow_read_child(void)
 
 static void underflow_child(void)
 {
-        volatile char *object = at_start(size_of_case());
+        volatile char *object = hide_address(at_start(size_of_case()));
 
         object[-1] = 1;
 }
