@@ -68,7 +68,9 @@ def test_a_limit_below_what_is_in_use(library: Path, pinned: Path) -> None:
     found = re.search(r'<softlimit bytes="(\d+)" trims="(\d+)" given="(\d+)"/>', said)
     assert found, said
     assert int(found[1]) == 1 << 20
-    assert 1 <= int(found[2]) <= 5000
+    # In front of each trim the heap has grown by 1/32 of the limit, or a pause went by.
+    grown = 160 << 20  # what the program holds at most
+    assert 1 <= int(found[2]) <= (grown + int(found[3])) / (1 << 15) + 100
 
 
 @pytest.fixture
