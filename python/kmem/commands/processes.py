@@ -289,3 +289,72 @@ def serve(
         listen=listen,
         token_file=token_file,
     )
+
+
+@app.command()
+def push(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="A server that takes profiles as Pyroscope does, like http://127.0.0.1:4040.",
+        ),
+    ],
+    processes: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--process",
+            metavar="PID",
+            help="Process to profile; may be repeated. Default: all of yours on libkmem.",
+        ),
+    ] = None,
+    pattern: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            metavar="PATTERN",
+            help="Only programs with such a name, as 'python3*'.",
+        ),
+    ] = "*",
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Seconds of each profile, 1 to 3600.")
+    ] = 60,
+    interval: Annotated[
+        int,
+        typer.Option(
+            "--interval",
+            metavar="BYTES",
+            help="Average number of allocated bytes between two samples.",
+        ),
+    ] = 512 << 10,
+    rounds: Annotated[
+        int,
+        typer.Option("--rounds", min=0, help="Profiles of each process; 0: until Ctrl-C."),
+    ] = 0,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="File with a token of 16 characters or more, sent as Authorization: Bearer.",
+            parser=file_name,
+        ),
+    ] = None,
+) -> None:
+    """Send heap profiles of running programs to a server, one after the other (docs/profiles.md).
+
+    The server shows them as Pyroscope shows others: bytes and objects in use, and allocated
+    meanwhile, by program, process and host. Where the server takes none, profiles are lost, with a
+    line, and it is asked again after a pause.
+    """
+    from kmem.live.push import push as push_profiles
+
+    push_profiles(
+        url,
+        processes=processes or [],
+        pattern=pattern,
+        seconds=seconds,
+        interval=interval,
+        token_file=token_file,
+        rounds=rounds,
+    )

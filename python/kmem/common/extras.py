@@ -15,6 +15,7 @@ EXTRA_OF = {
     "trim": "figures",
     "profile": "profile",
     "guards": "profile",
+    "push": "profile",
     "bench": "bench",
     "top": "watch",
     "serve": "watch",

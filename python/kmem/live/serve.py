@@ -14,7 +14,6 @@ can read the shown figures, cannot change anything.
 import contextlib
 import io
 import ipaddress
-import re
 import secrets
 import signal
 import socket
@@ -32,33 +31,15 @@ from kmem.common.signals import end_as_by_ctrl_c
 from kmem.live.metrics import CACHES_MOST
 from kmem.live.sampler import Sampler
 from kmem.live.service import CLIENT_SECONDS, Service
+from kmem.live.tokens import read_token
 
 ADDRESS = "127.0.0.1"
-TOKEN_LEAST, TOKEN_MOST = 16, 4096  # characters
-TOKEN = re.compile(r"[\w.~+/=-]+", re.ASCII)
 
 
 def host_names(port: int, address: str = ADDRESS) -> set[str]:
     """Names of this server in requests; clients leave out HTTP's own port."""
     ports = [f":{port}", ""] if port == 80 else [f":{port}"]
     return {f"{name}{shown}" for name in (address, "localhost") for shown in ports}
-
-
-def read_token(path: Path) -> str:
-    """The token in a file, without the spaces and the end of the line around it."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(TOKEN_MOST + 1).decode("ascii").strip()
-    except OSError as error:
-        raise KmemError(f"serve: --token-file {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        text = ""
-    if not (TOKEN_LEAST <= len(text) <= TOKEN_MOST and TOKEN.fullmatch(text)):
-        raise KmemError(
-            f"serve: --token-file {path}: expected {TOKEN_LEAST} to {TOKEN_MOST} letters, digits or"
-            " -._~+/="
-        )
-    return text
 
 
 class PatientServer(ThreadingWSGIServer):
@@ -164,7 +145,7 @@ def show_service(
     check_address(listen, token_file)
     # A token that is made here is printed; one of a file is known to whom the file is for.
     made = secrets.token_urlsafe(16) if allow_writes and token_file is None else None
-    token = made if token_file is None else read_token(token_file)
+    token = made if token_file is None else read_token("serve", token_file)
     sampler = Sampler(interval)
     service = Service(
         sampler, (), token, caches, allow_writes=allow_writes, guarded=token_file is not None

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`kmem push` sends profiles to a stand-in for a server, which reads what came."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.parser import BytesParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from test_live import DEADLINE, KMEM, Program
+
+from kmem.live.pprof import read
+from kmem.live.registry.find import open_process
+
+pytestmark = pytest.mark.alone
+
+LEAK = """
+import threading, time
+kept = []
+def forgotten():
+    while True:
+        kept.append(bytearray(20000))
+        time.sleep(0.002)
+threading.Thread(target=forgotten, daemon=True).start()
+"""
+
+
+@dataclass(frozen=True)
+class Sent:
+    path: str
+    query: dict[str, list[str]]
+    token: str | None
+    parts: dict[str, bytes]
+
+
+class Standing(ThreadingHTTPServer):
+    """Keeps what was sent; answers with the first of its statuses that is left, then with 200."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.sent: list[Sent] = []
+        self.statuses: list[int] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Standing
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+        message = BytesParser().parsebytes(head + body)
+        assert message.is_multipart()
+        parts = {
+            str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True)
+            for part in message.get_payload()
+        }
+        url = urlsplit(self.path)
+        token = self.headers.get("Authorization")
+        self.server.sent.append(Sent(url.path, parse_qs(url.query), token, parts))
+        status = self.server.statuses.pop(0) if self.server.statuses else 200
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.server.sent.append(Sent(self.path, {}, None, {}))
+        self.send_error(404)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def standing() -> Iterator[Standing]:
+    server = Standing()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def leaking() -> Iterator[Program]:
+    with Program(before=LEAK) as running:
+        yield running
+
+
+def push(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [KMEM, "push", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+@contextmanager
+def pushing(*words: object) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [KMEM, "push", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def interval_of(program: Program) -> int:
+    with open_process(program.pid) as registry:
+        return registry.number("head", "profile_interval")
+
+
+def wait_for(standing: Standing, count: int) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while len(standing.sent) < count:
+        assert time.monotonic() < deadline, standing.sent
+        time.sleep(0.05)
+
+
+def test_what_is_sent(standing: Standing, leaking: Program, tmp_path: Path) -> None:
+    begun = time.time()
+    done = push(
+        standing.url + "/",
+        *("--process", leaking.pid, "--seconds", 2, "--interval", 4096, "--rounds", 2),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2 profiles sent\n", "")
+    first, second = standing.sent
+    assert first.path == "/ingest" and first.token is None
+    query = {name: values[0] for name, values in first.query.items()}
+    assert query["format"] == "pprof" and query["spyName"] == "libkmem"
+    name, _, labels = query["name"].partition("{")
+    assert name.startswith("python") and f"pid={leaking.pid}," in labels and labels[-1] == "}"
+    assert begun - 1 <= int(query["from"]) <= int(query["until"]) - 2 <= time.time()
+    # The second begins where the first ended.
+    assert 0 <= int(second.query["from"][0]) - int(query["until"]) <= 2
+    types = json.loads(first.parts["sample_type_config"])
+    assert types["inuse_space"]["aggregation"] == "average"
+    assert types["alloc_objects"] == {
+        "units": "objects",
+        "aggregation": "sum",
+        "display-name": "alloc_objects",
+        "sampled": False,
+    }
+    file = tmp_path / "sent.pb.gz"
+    file.write_bytes(first.parts["profile"])
+    saved = read(file)
+    assert [kind for kind, _ in saved.types] == list(types)
+    functions = {
+        line.function for row in saved.rows for frame in row.frames for line in frame.lines
+    }
+    assert "forgotten" in functions
+
+
+def test_a_token(standing: Standing, leaking: Program, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n")
+    words = ("--process", leaking.pid, "--seconds", 1, "--rounds", 1, "--token-file", file)
+    assert push(standing.url, *words).returncode == 0
+    assert [sent.token for sent in standing.sent] == ["Bearer 0123456789abcdef"]
+
+
+def test_failures(standing: Standing, leaking: Program) -> None:
+    """A failure is one line; the server is asked again after a pause, and then that is a line."""
+    standing.statuses = [503, 302]
+    words = ("--process", leaking.pid, "--seconds", 1, "--rounds", 9)
+    done = push(standing.url, *words)
+    assert done.returncode == 0
+    first, again = done.stderr.splitlines()
+    assert first == (
+        f"kmem: push: {standing.url}: 503 Service Unavailable; profiles are lost until it takes"
+        " them"
+    )
+    lost = 9 - int(done.stdout.split()[0])
+    assert again == f"kmem: push: {standing.url}: takes profiles again; {lost} were lost"
+    assert 2 < lost < 9
+    # A redirect is a failure, too: the token and the heap's content are for the server alone.
+    assert all(sent.path == "/ingest" for sent in standing.sent)
+
+
+def test_nobody_there(leaking: Program) -> None:
+    with Standing() as server:
+        url = server.url
+    done = push(url, "--process", leaking.pid, "--seconds", 1, "--rounds", 2)
+    assert (done.returncode, done.stdout) == (0, "0 profiles sent\n")
+    assert done.stderr.count("\n") == 1 and "Connection refused; profiles are lost" in done.stderr
+
+
+def test_a_signal_ends_it(standing: Standing, leaking: Program) -> None:
+    """In the middle of a profile, which is sent; sampling does not go on."""
+    words = ("--name", "python*", "--seconds", 600, "--interval", 4096)
+    with pushing(standing.url, *words) as process:
+        deadline = time.monotonic() + DEADLINE
+        while interval_of(leaking) != 4096:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        said, errors = process.communicate(timeout=DEADLINE)
+    assert said.endswith(" profiles sent\n") and errors == ""
+    assert any(f"pid={leaking.pid}," in sent.query["name"][0] for sent in standing.sent)
+    assert interval_of(leaking) == 0
+
+
+def test_ends_with_its_process(standing: Standing) -> None:
+    with (
+        Program(before=LEAK) as ending,
+        pushing(standing.url, "--process", ending.pid, "--seconds", 1) as process,
+    ):
+        wait_for(standing, 1)
+        ending.popen.kill()
+        ending.popen.wait()
+        assert process.wait(timeout=DEADLINE) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["ftp://x"], "push: ftp://x: expected http://HOST:PORT or https://HOST"),
+        (["http://x?a=b"], "push: http://x?a=b: expected http://HOST:PORT or https://HOST"),
+        (["http://x", "--seconds", "0.5"], "push: --seconds 0.5: expected 1 to 3600"),
+        (["http://x", "--interval", "7"], "push: --interval 7: expected 1024 to 1099511627776"),
+        (["http://x", "--process", "1"], "push: process 1: expected one of yours on libkmem"),
+        (["http://x", "--token-file", "/none"], "push: --token-file /none: No such file"),
+    ],
+)
+def test_mistakes(words: list[str], line: str) -> None:
+    done = push(*words)
+    assert done.returncode in (1, 2) and line in done.stderr and done.stderr.count("\n") == 1
