@@ -141,13 +141,22 @@ static inline enum block_form block_form_of(const char *call)
         return call[0] == 'o' ? FORM_NEW : FORM_MALLOC;
 }
 
+static KMEM_NOINLINE void *alloc_hardened_recorded(size_t size, size_t align, enum block_form form,
+                                                   const void *site)
+{
+        return recorded(hardened_alloc(size, align, form), size, site);
+}
+
 /* A hardened block, which reads as zero in any case. */
-static void *alloc_hardened(enum class_table table, size_t size, size_t align, const void *site)
+static inline void *alloc_hardened(enum class_table table, size_t size, size_t align,
+                                   const void *site)
 {
         enum block_form form = table == CLASS_NEW ? FORM_NEW : FORM_MALLOC;
 
         figures_poll();
-        return recorded(hardened_alloc(size, align, form), size, site);
+        if (unlikely(is_recording()))
+                return alloc_hardened_recorded(size, align, form, site);
+        return hardened_alloc(size, align, form);
 }
 
 void *block_alloc(enum class_table table, size_t size, bool zero, const void *site)
@@ -370,14 +379,7 @@ static KMEM_NOINLINE bool free_hardened_slow(void *block, size_t size, const cha
         return true;
 }
 
-static inline bool free_hardened(void *block, size_t size, const char *call, const void *site)
-{
-        if (unlikely(!hardened_contains(block) || is_recording()))
-                return free_hardened_slow(block, size, call, site);
-        return hardened_free(block, size, block_form_of(call), call, site);
-}
-
-static void free_plain(void *block, const char *call, const void *site)
+static KMEM_NOINLINE void free_plain(void *block, const char *call, const void *site)
 {
         struct kmem_cache *cache;
         int saved_errno = errno;
@@ -418,7 +420,10 @@ static void free_plain(void *block, const char *call, const void *site)
 
 void block_free_sized(void *block, size_t size, const char *call, const void *site)
 {
-        if (!hardened_is_on() || !free_hardened(block, size, call, site))
+        /* Without the option there are no such addresses. */
+        if (hardened_contains(block) && likely(!is_recording()))
+                hardened_free_object(block, size, block_form_of(call), call, site);
+        else if (!hardened_is_on() || !free_hardened_slow(block, size, call, site))
                 free_plain(block, call, site);
 }
 

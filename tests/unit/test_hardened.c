@@ -97,6 +97,17 @@ static void child_twice_written(void)
         drop(block);
 }
 
+/* The program has put the canary back, so only the state tells. */
+static void child_twice_forged(void)
+{
+        char *block = take(40);
+        struct slab_record *record = place_of(block).record;
+
+        drop(block);
+        memcpy(block + 40, &record->canary, CANARY_BYTES);
+        drop(block);
+}
+
 static void child_inside(void)
 {
         drop(take(100) + 16);
@@ -113,8 +124,21 @@ static void child_fresh(void)
         struct hardened_place place = place_of(block);
 
         for (uint32_t i = 0; i < place.class->objects; i++)
-                if (!bit_get(record_away(place.record), i))
+                if (place.record->states[i] == OBJECT_FRESH)
                         drop(place.record->start + (size_t)i * place.class->size);
+}
+
+static void child_fresh_forged(void)
+{
+        struct hardened_place place = place_of(take(40));
+
+        for (uint32_t i = 0; i < place.class->objects; i++)
+                if (place.record->states[i] == OBJECT_FRESH) {
+                        char *object = place.record->start + (size_t)i * place.class->size;
+
+                        memcpy(object + 40, &place.record->canary, CANARY_BYTES);
+                        drop(object);
+                }
 }
 
 static void child_guard(void)
@@ -167,9 +191,11 @@ static void wrong_frees(void **state)
         child_aborts("twice", options_used, double_free);
         child_aborts("twice_later", options_used, double_free);
         child_aborts("twice_written", options_used, double_free);
+        child_aborts("twice_forged", options_used, double_free);
         child_aborts("inside", options_used, "inside an object, not at its start");
         child_aborts("misaligned", options_used, "inside an object, not at its start");
         child_aborts("fresh", options_used, "it was never handed out");
+        child_aborts("fresh_forged", options_used, "it was never handed out");
         child_aborts("guard", options_used, start);
         child_aborts("stack", options_used, start);
         child_aborts("untouched", options_used, start);
@@ -356,6 +382,17 @@ static void child_after_free_page(void)
         churn(8000);
 }
 
+/* An object that was never handed out, where its canary will be. */
+static void child_written_fresh(void)
+{
+        struct hardened_place place = place_of(take(40));
+
+        for (uint32_t i = 0; i < place.class->objects; i++)
+                if (place.record->states[i] == OBJECT_FRESH)
+                        write_behind(place.record->start + (size_t)i * place.class->size, 44);
+        churn(40);
+}
+
 static void child_after_free_at_exit(void)
 {
         char *block = take(40);
@@ -398,6 +435,7 @@ static void writes(void **state)
         child_aborts("after_free", options_used, after);
         child_aborts("after_free_end", options_used, after);
         child_aborts("after_free_page", options_used, after);
+        child_aborts("written_fresh", options_used, after);
         child_aborts("after_free_at_exit", options_used, after);
         child_aborts("after_free_aged_at_exit", options_used, after);
 }
@@ -663,7 +701,7 @@ static void child_order(void)
         for (unsigned int i = 0; i < MANY; i++) {
                 blocks[i] = take(40);
                 sum = sum * 31 + (((uintptr_t)blocks[i] - hardened.base) >> 4);
-                neighbours += i && blocks[i] - blocks[i - 1] == 48;
+                neighbours += i && llabs(blocks[i] - blocks[i - 1]) == 48;
         }
         check(neighbours < MANY / 10);
         printf("order %lx\n", (unsigned long)sum);
@@ -1033,6 +1071,8 @@ int main(int argc, char **argv)
                 CASE(twice),
                 CASE(twice_later),
                 CASE(twice_written),
+                CASE(twice_forged),
+                CASE(fresh_forged),
                 CASE(inside),
                 CASE(misaligned),
                 CASE(fresh),
@@ -1062,6 +1102,7 @@ int main(int argc, char **argv)
                 CASE(after_free),
                 CASE(after_free_end),
                 CASE(after_free_page),
+                CASE(written_fresh),
                 CASE(after_free_at_exit),
                 CASE(after_free_aged_at_exit),
                 CASE(guards),

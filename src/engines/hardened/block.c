@@ -51,14 +51,18 @@ KMEM_COLD uint32_t hardened_first_used(const char *object, uint32_t bytes)
 /* The program's content goes. Small objects are cleared here, as a call would take longer. */
 static inline void clear_object(char *object, uint32_t bytes)
 {
-        typedef uint64_t pair __attribute__((vector_size(16), may_alias));
+        hardened_pair *at = (hardened_pair *)(void *)object;
+        hardened_pair *last = (hardened_pair *)(void *)(object + bytes) - 1;
 
         if (unlikely(bytes > SMALL_BYTES)) {
                 memset(object, 0, bytes);
                 return;
         }
-        for (uint32_t at = 0; at < bytes; at += sizeof(pair)) {
-                *(pair *)(void *)(object + at) = (pair){0};
+        /* Steps of two, as in hardened_is_zero. */
+        *last = (hardened_pair){0};
+        for (; at < last; at += 2) {
+                at[0] = (hardened_pair){0};
+                at[1] = (hardened_pair){0};
                 /* Keeps the compiler from making a call of the loop. */
                 __asm__ volatile("");
         }
@@ -69,42 +73,28 @@ static inline char *canary_of(char *object, const struct hardened_class *class)
         return object + class->size - CANARY_BYTES;
 }
 
-/* The first harmed byte of a canary, as offset in its object, or UINT32_MAX. */
-static inline uint32_t harmed_canary(const struct slab_record *record,
-                                     const struct hardened_class *class, char *object)
+/* HARD-5. Objects of size 0 have no canary. */
+static inline bool canary_is_whole(const struct slab_record *record,
+                                   const struct hardened_class *class, char *object)
 {
-        const char *place = canary_of(object, class);
         uint64_t found;
 
-        if (unlikely(!record->number))
-                return UINT32_MAX;
-        memcpy(&found, place, sizeof(found));
-        if (likely(found == record->canary))
-                return UINT32_MAX;
-        return class->size - CANARY_BYTES + (uint32_t)__builtin_ctzll(found ^ record->canary) / 8;
+        memcpy(&found, canary_of(object, class), sizeof(found));
+        return found == record->canary;
 }
 
-/* The next object that can be handed out, from a drawn object on; there is one. */
-static uint32_t draw_object(struct pool *pool, struct slab_record *record,
-                            const struct hardened_class *class)
+/* The place in record_loose of a drawn object; there is one. */
+static inline uint32_t draw_object(struct pool *pool, const struct slab_record *record)
 {
-        uint32_t start = pool_random(pool, class->objects);
-        uint32_t word = start / 64;
-        uint64_t free = ~record_away(record)[word] & ~(uint64_t)0 << start % 64;
-
-        while (!free) {
-                word = word + 1 < class->words ? word + 1 : 0;
-                free = ~record_away(record)[word];
-        }
-        return word * 64 + (uint32_t)__builtin_ctzll(free);
+        return pool_random(pool, record->free);
 }
 
 /*
  * Draws the object that the next call hands out, and has it fetched: its memory is in no cache, since it has waited.
- * Nobody else takes objects of the current slab, so it is free until then.
+ * Nobody else takes objects of the current slab, and those that come back take places behind it.
  */
-static void draw_ahead(struct pool *pool, struct slab_record *record,
-                       const struct hardened_class *class)
+static inline void draw_ahead(struct pool *pool, struct slab_record *record,
+                              const struct hardened_class *class)
 {
         const char *object;
 
@@ -112,15 +102,16 @@ static void draw_ahead(struct pool *pool, struct slab_record *record,
         pool->next = NOT_DRAWN;
         if (unlikely(!record->free))
                 return;
-        pool->next = draw_object(pool, record, class);
-        object = record->start + (size_t)pool->next * class->size;
+        pool->next = draw_object(pool, record);
+        object = record->start + (size_t)record_loose(record, class)[pool->next] * class->size;
         __builtin_prefetch(object, 1);
         __builtin_prefetch(object + class->size - 1, 1);
         if (class->size > 2 * CACHE_LINE)
                 __builtin_prefetch(object + CACHE_LINE, 1);
 }
 
-static struct slab_record *next_slab_locked(struct pool *pool, uint32_t arena, uint32_t class)
+static KMEM_NOINLINE struct slab_record *next_slab_locked(struct pool *pool, uint32_t arena,
+                                                          uint32_t class)
 {
         struct slab_record *record = slab_get_locked(pool, arena, class);
 
@@ -134,74 +125,124 @@ static struct slab_record *next_slab_locked(struct pool *pool, uint32_t arena, u
         return record;
 }
 
-static void *object_take(uint32_t arena, uint32_t number, enum block_form form)
+/* Takes the drawn object of the current slab, which has one. */
+static inline uint32_t take_index_locked(struct pool *pool, struct slab_record *record,
+                                         const struct hardened_class *class)
 {
-        const struct hardened_class *class = &hardened.classes[number];
+        uint8_t *loose = record_loose(record, class);
+        uint32_t place = likely(pool->next != NOT_DRAWN) ? pool->next : draw_object(pool, record);
+        uint32_t index = loose[place];
+
+        record->free--;
+        loose[place] = loose[record->free];
+        return index;
+}
+
+/*
+ * A page that the program never touched is mapped by a write at once. A read would map the page of zeroes, and the
+ * canary would be a second fault.
+ */
+static inline void touch_fresh(char *canary)
+{
+        uint64_t *word = (uint64_t *)(void *)canary;
+        /* Acquire for nothing: the object is this thread's. */
+        uint64_t old = exchange_acquire(word, 0);
+
+        /* HARD-4: the check will find it. */
+        if (unlikely(old))
+                store_relaxed(word, old);
+}
+
+/* HARD-4, and HARD-5 from now on. */
+static inline void make_ready(char *object, uint64_t canary, const struct hardened_class *class,
+                              uint8_t state)
+{
+        uint32_t bytes = class->size;
+        char *place = canary_of(object, class);
+
+        if (unlikely(state == OBJECT_FRESH))
+                touch_fresh(place);
+        /* A fresh object of a page or more would get memory that the program may never touch. */
+        if (state != OBJECT_FRESH || bytes < PAGE_SIZE)
+                if (unlikely(!hardened_is_zero(object, bytes)))
+                        hardened_report("malloc", object, "Object written after free",
+                                        "it was written to after it was freed",
+                                        hardened_first_used(object, bytes));
+        memcpy(place, &canary, sizeof(canary));
+}
+
+static KMEM_ALWAYS_INLINE void *object_take(uint32_t arena, uint32_t number, enum block_form form,
+                                            bool locks)
+{
+        const struct hardened_class *class = hide_address(&hardened.classes[number]);
         struct pool *pool = pool_of(arena, number);
         struct slab_record *record;
         uint32_t index;
         uint64_t canary;
+        uint8_t state;
         char *object;
-        bool locked, used, bad = false;
 
         pool_open(pool);
-        locked = pool_take(pool);
+        if (locks)
+                lock_take(&pool->lock);
         record = pool->current;
         if (unlikely(!record || !record->free))
                 record = next_slab_locked(pool, arena, number);
         if (unlikely(!record)) {
-                pool_drop(pool, locked);
+                pool_drop(pool, locks);
                 return NULL;
         }
-        index = likely(pool->next != NOT_DRAWN) ? pool->next : draw_object(pool, record, class);
+        index = take_index_locked(pool, record, class);
         object = record->start + (size_t)index * class->size;
-        used = bit_get(record_waiting(record, class), index);
-        bit_set(record_away(record), index);
-        bit_clear(record_waiting(record, class), index);
-        if (form == FORM_NEW)
-                bit_set(record_new(record, class), index);
-        record->free--;
+        state = record->states[index];
+        record->states[index] = (uint8_t)(OBJECT_OUT + form);
         add_owned(&pool->taken, 1);
         canary = record->canary;
         draw_ahead(pool, record, class);
-        pool_drop(pool, locked);
-        if (unlikely(!number))
-                return object;
-        /* A fresh object of a page or more would get memory that the program may never touch. */
-        if (used || class->size < PAGE_SIZE)
-                bad = !hardened_is_zero(object, class->size);
-        if (unlikely(bad))
-                hardened_report("malloc", object, "Object written after free",
-                                "it was written to after it was freed",
-                                hardened_first_used(object, class->size));
-        memcpy(canary_of(object, class), &canary, sizeof(canary));
+        pool_drop(pool, locks);
+        if (likely(number))
+                make_ready(object, canary, class, state);
         return object;
+}
+
+static KMEM_NOINLINE void *object_take_by_lock(uint32_t arena, uint32_t number,
+                                               enum block_form form)
+{
+        return object_take(arena, number, form, true);
+}
+
+static KMEM_NOINLINE void *alloc_otherwise(size_t size, size_t align, enum block_form form)
+{
+        uint32_t number = hardened_class_for(size, align);
+        void *object = NULL;
+
+        if (likely(number < HARDENED_CLASSES))
+                object = object_take_by_lock(arena_here(), number, form);
+        /* Without address space for the class a block may still find room elsewhere. */
+        return likely(object) ? object : hardened_large_alloc(max_of(size, (size_t)1), align, form);
 }
 
 void *hardened_alloc(size_t size, size_t align, enum block_form form)
 {
         uint32_t number;
-        void *object = NULL;
+        void *object;
 
-        if (likely(size - 1 < HARDENED_SMALL_MOST - CANARY_BYTES && align <= CLASS_ALIGN))
-                number = hardened.small_class[(size + CANARY_BYTES + 15) / 16];
+        if (unlikely(size - 1 >= HARDENED_SMALL_MOST - CANARY_BYTES || align > CLASS_ALIGN))
+                return alloc_otherwise(size, align, form);
+        number = hardened.small_class[(size + CANARY_BYTES + 15) / 16];
+        /* Each way is a function of its own, as with frees. */
+        if (hardened_has_threads())
+                object = object_take_by_lock(arena_here(), number, form);
         else
-                number = hardened_class_for(size, align);
-        if (likely(number < HARDENED_CLASSES))
-                object = object_take(arena_here(), number, form);
-        /* Without address space for the class a block may still find room elsewhere. */
-        return likely(object) ? object : hardened_large_alloc(max_of(size, (size_t)1), align, form);
+                object = object_take(arena_here(), number, form, false);
+        return likely(object) ? object : alloc_otherwise(size, align, form);
 }
 
-/* The object has waited: it can be handed out from now on. */
-static void end_wait_locked(struct pool *pool, const struct hardened_class *class, uint64_t wait)
+/* Its objects are of no slab that has them handed out: it may be needed, or be empty. */
+static KMEM_NOINLINE void slab_came_back_locked(struct pool *pool,
+                                                const struct hardened_class *class,
+                                                struct slab_record *record)
 {
-        struct slab_record *record = wait_record(wait);
-
-        bit_clear(record_away(record), wait_index(wait));
-        record->free++;
-        if (record->place == SLAB_CURRENT)
-                return;
         if (record->place == SLAB_LOOSE) {
                 record->place = SLAB_PARTIAL;
                 list_add_tail(&record->list, &pool->partial);
@@ -212,8 +253,31 @@ static void end_wait_locked(struct pool *pool, const struct hardened_class *clas
         }
 }
 
+/* The object has waited: it can be handed out from now on. */
+static inline void end_wait_locked(struct pool *pool, const struct hardened_class *class,
+                                   uint64_t wait)
+{
+        struct slab_record *record = wait_record(wait);
+
+        record_loose(record, class)[record->free++] = (uint8_t)wait_index(wait);
+        if (record->place == SLAB_CURRENT)
+                return;
+        if (unlikely(record->place == SLAB_LOOSE || record->free == class->objects))
+                slab_came_back_locked(pool, class, record);
+}
+
+static KMEM_NOINLINE void count_waiting_locked(struct pool *pool,
+                                               const struct hardened_class *class)
+{
+        add_owned(&pool->waiting, 1);
+        if (class == &hardened.classes[0])
+                return;
+        add_relaxed(&hardened_figures.waiting_bytes, (uint64_t) class->size);
+        hardened_show();
+}
+
 /* HARD-6: takes the place of an object that was drawn, which takes that of the oldest. */
-static void wait_locked(struct pool *pool, const struct hardened_class *class, uint64_t wait)
+static inline void wait_locked(struct pool *pool, const struct hardened_class *class, uint64_t wait)
 {
         uint64_t *drawn = &pool->drawn[pool_random(pool, class->drawn)];
         uint64_t leaves = *drawn;
@@ -225,17 +289,14 @@ static void wait_locked(struct pool *pool, const struct hardened_class *class, u
 
                 *aged = leaves;
                 pool->next_aged = pool->next_aged + 1 < class->aged ? pool->next_aged + 1 : 0;
+                /* The next call wants it. */
+                __builtin_prefetch(wait_record(pool->aged[pool->next_aged]), 1);
                 leaves = oldest;
         }
-        if (likely(leaves)) {
+        if (likely(leaves))
                 end_wait_locked(pool, class, leaves);
-                return;
-        }
-        add_owned(&pool->waiting, 1);
-        if (class != &hardened.classes[0]) {
-                add_relaxed(&hardened_figures.waiting_bytes, (uint64_t) class->size);
-                hardened_show();
-        }
+        else
+                count_waiting_locked(pool, class);
 }
 
 /*
@@ -257,57 +318,69 @@ KMEM_COLD void hardened_wrong_form(const void *block, enum block_form form, cons
                         UINT32_MAX);
 }
 
-static struct fault fault_of_state(struct slab_record *record, const struct hardened_class *class,
-                                   uint32_t index)
+static struct fault fault_of_state(uint8_t state)
 {
         struct fault fault = {.bad_offset = UINT32_MAX};
-        bool away = bit_get(record_away(record), index);
-        bool waiting = bit_get(record_waiting(record, class), index);
 
-        if (away && !waiting)
+        if (object_is_out(state))
                 return fault;
-        fault.title = waiting ? title_free : "Invalid object pointer";
-        fault.text = waiting ? twice : "it was never handed out";
+        fault.title = state == OBJECT_FREED ? title_free : "Invalid object pointer";
+        fault.text = state == OBJECT_FREED ? twice : "it was never handed out";
         return fault;
 }
 
 static struct fault fault_of_canary(const struct slab_record *record,
                                     const struct hardened_class *class, char *object)
 {
-        struct fault fault = {.bad_offset = harmed_canary(record, class, object)};
+        struct fault fault = {.bad_offset = UINT32_MAX};
+        uint64_t found;
 
-        if (unlikely(fault.bad_offset != UINT32_MAX)) {
-                fault.title = "Canary overwritten";
-                fault.text = "written to behind its end";
-        }
+        if (likely(!record->number || canary_is_whole(record, class, object)))
+                return fault;
+        memcpy(&found, canary_of(object, class), sizeof(found));
+        fault.bad_offset =
+                class->size - CANARY_BYTES + (uint32_t)__builtin_ctzll(found ^ record->canary) / 8;
+        fault.title = "Canary overwritten";
+        fault.text = "written to behind its end";
         return fault;
 }
 
-/* The fault of a free, by the order in which it would mislead least. */
-static struct fault fault_of_free(struct slab_record *record, const struct hardened_class *class,
-                                  uint32_t index, size_t size, enum block_form form)
+/* The fault of a free that free_is_right refused, by the order in which it would mislead least. */
+static struct fault fault_of_free(struct hardened_place place, char *block, enum block_form form)
 {
-        struct fault fault = fault_of_state(record, class, index);
-        enum block_form own;
+        uint8_t state = place.record->states[place.index];
+        struct fault fault = fault_of_state(state);
 
-        if (unlikely(fault.title))
+        if (!fault.title)
+                fault = fault_of_canary(place.record, place.class, block);
+        if (fault.title)
                 return fault;
-        fault = fault_of_canary(record, class, record->start + (size_t)index * class->size);
-        if (unlikely(fault.title))
-                return fault;
-        own = bit_get(record_new(record, class), index) ? FORM_NEW : FORM_MALLOC;
-        if (hardened_is_wrong_form(own, form)) {
+        if (hardened_is_wrong_form((enum block_form)(state - OBJECT_OUT), form)) {
                 fault.title = title_form;
-        } else if (unlikely(size != SIZE_MAX &&
-                            hardened_class_for(size, 1) != class_number_of(class))) {
+        } else {
                 fault.title = "Wrong size of free";
                 fault.text = "freed with the size of another class";
         }
         return fault;
 }
 
+/* HARD-3, HARD-5: the object is out, in the form and size that the call is for, and its canary is whole. */
+static KMEM_ALWAYS_INLINE bool free_is_right(struct hardened_place place, char *block, size_t size,
+                                             enum block_form form, bool has_memory)
+{
+        uint8_t state = place.record->states[place.index];
+
+        if (unlikely(state != OBJECT_OUT + form) &&
+            !(object_is_out(state) && load_relaxed(&hardened_forms_alike)))
+                return false;
+        if (likely(has_memory) && unlikely(!canary_is_whole(place.record, place.class, block)))
+                return false;
+        return likely(size == SIZE_MAX) ||
+               hardened_class_for(size, 1) == class_number_of(place.class);
+}
+
 /* The place of an object, at whose start the block must point. */
-static struct hardened_place start_of(const void *block, const char *call)
+static KMEM_ALWAYS_INLINE struct hardened_place start_of(const void *block, const char *call)
 {
         struct hardened_place place = hardened_place_of(block);
 
@@ -320,30 +393,55 @@ static struct hardened_place start_of(const void *block, const char *call)
         return place;
 }
 
-static void object_free(void *block, size_t size, enum block_form form, const char *call,
-                        const void *site)
+/* Ends the process, or frees the block after all: forms are alike then. */
+static KMEM_COLD void wrong_free(void *block, size_t size, enum block_form form, const char *call,
+                                 const void *site)
+{
+        struct fault fault = fault_of_free(hardened_place_of(block), block, form);
+
+        if (fault.title != title_form)
+                hardened_report(call, block, fault.title, fault.text, fault.bad_offset);
+        hardened_wrong_form(block, form, call, site);
+        hardened_free_object(block, size, form, call, site);
+}
+
+static KMEM_ALWAYS_INLINE void object_free(void *block, size_t size, enum block_form form,
+                                           const char *call, const void *site, bool locks)
 {
         struct hardened_place place = start_of(block, call);
         struct slab_record *record = place.record;
-        struct pool *pool = pool_of(record->arena, record->number);
-        bool locked = pool_take(pool);
-        struct fault fault = fault_of_free(record, place.class, place.index, size, form);
+        struct pool *pool = record->pool;
+        bool has_memory = record->number;
 
-        if (unlikely(fault.title)) {
-                pool_drop(pool, locked);
-                if (fault.title != title_form)
-                        hardened_report(call, block, fault.title, fault.text, fault.bad_offset);
-                hardened_wrong_form(block, form, call, site);
-                object_free(block, size, form, call, site);
+        if (locks)
+                lock_take(&pool->lock);
+        if (unlikely(!free_is_right(place, block, size, form, has_memory))) {
+                pool_drop(pool, locks);
+                wrong_free(block, size, form, call, site);
                 return;
         }
-        if (likely(record->number))
+        if (likely(has_memory))
                 clear_object(block, place.class->size);
-        bit_set(record_waiting(record, place.class), place.index);
-        bit_clear(record_new(record, place.class), place.index);
+        record->states[place.index] = OBJECT_FREED;
         add_owned(&pool->given, 1);
         wait_locked(pool, place.class, wait_of(record, place.index));
-        pool_drop(pool, locked);
+        pool_drop(pool, locks);
+}
+
+static KMEM_NOINLINE void object_free_by_lock(void *block, size_t size, enum block_form form,
+                                              const char *call, const void *site)
+{
+        object_free(block, size, form, call, site, true);
+}
+
+void hardened_free_object(void *block, size_t size, enum block_form form, const char *call,
+                          const void *site)
+{
+        /* Each way is a function of its own, so that the one of a single thread has nothing to keep for a lock. */
+        if (hardened_has_threads())
+                object_free_by_lock(block, size, form, call, site);
+        else
+                object_free(block, size, form, call, site, false);
 }
 
 bool hardened_free(void *block, size_t size, enum block_form form, const char *call,
@@ -351,7 +449,7 @@ bool hardened_free(void *block, size_t size, enum block_form form, const char *c
 {
         if (unlikely(!hardened_contains(block)))
                 return hardened_large_free(block, size, form, call, site);
-        object_free(block, size, form, call, site);
+        hardened_free_object(block, size, form, call, site);
         return true;
 }
 
@@ -363,7 +461,7 @@ size_t hardened_bytes(const void *block, bool *known)
                 return hardened_large_bytes(block, known);
         place = hardened_place_of(block);
         *known = place.offset == 0 && load_acquire(&place.record->start) &&
-                 !fault_of_state(place.record, place.class, place.index).title;
+                 object_is_out(place.record->states[place.index]);
         return *known && place.record->number ? place.class->size - CANARY_BYTES : 0;
 }
 
@@ -371,13 +469,14 @@ size_t hardened_bytes(const void *block, bool *known)
 static struct hardened_place check_object(void *block, const char *call)
 {
         struct hardened_place place = start_of(block, call);
-        struct pool *pool = pool_of(place.record->arena, place.record->number);
+        struct pool *pool = place.record->pool;
         bool locked = pool_take(pool);
-        struct fault fault = fault_of_state(place.record, place.class, place.index);
+        uint8_t state = place.record->states[place.index];
+        struct fault fault = fault_of_state(state);
 
         if (!fault.title)
                 fault = fault_of_canary(place.record, place.class, block);
-        if (!fault.title && bit_get(record_new(place.record, place.class), place.index)) {
+        if (!fault.title && state == OBJECT_OUT + FORM_NEW) {
                 fault.title = title_form;
                 fault.text = "from operator new, and cannot be resized";
         }
@@ -403,6 +502,6 @@ void *hardened_resize(void *block, size_t size, const char *call)
                 return NULL;
         old = place.record->number ? place.class->size - CANARY_BYTES : 0;
         memcpy(moved, block, min_of(old, size));
-        object_free(block, SIZE_MAX, FORM_MALLOC, call, NULL);
+        hardened_free_object(block, SIZE_MAX, FORM_MALLOC, call, NULL);
         return moved;
 }

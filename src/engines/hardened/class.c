@@ -23,7 +23,7 @@ enum {
         CHUNK_SHIFT_MAX = 22,
         CHUNKS_LEAST = 4 * HARDENED_CLASSES, /* as far as 256 KiB chunks go */
         CHUNK_SHIFT_MIN = 18,
-        RECORDS_SHIFT = 6,          /* a 64th of the chunk has the records of its slabs */
+        RECORDS_SHIFT = 4,          /* a 16th of the chunk has room for the records of its slabs */
         QUARANTINE_BYTES = 8 << 10, /* in each of a pool's two parts, or a single object */
         WINDOW_CHUNKS = 64,
         LARGE_WAIT_BYTES = 32 << 10, /* above it an object does not grow old */
@@ -115,9 +115,9 @@ static void class_init(struct hardened_class *class, uint32_t size)
 
         class->size = size;
         class->slab_bytes = bytes_of_slab(size);
-        class->objects = min_of(class->slab_bytes / size, 64u * HARDENED_WORDS_MAX);
-        class->words = (class->objects + 63) / 64;
-        class->record_bytes = (uint32_t)(sizeof(struct slab_record) + 3ul * class->words * 8);
+        class->objects = min_of(class->slab_bytes / size, (uint32_t)HARDENED_OBJECTS_MAX);
+        class->record_bytes =
+                (uint32_t)round_up(offsetof(struct slab_record, states) + 2ul * class->objects, 16);
         class->stride = class->slab_bytes + guard;
         /* The chunk begins with a guard, and the records have a bounded room. */
         class->slabs = (uint32_t)min_of((chunk - guard) / class->stride,
@@ -181,6 +181,7 @@ static void choose_chunks(size_t bytes)
         while (hardened.chunk_shift > CHUNK_SHIFT_MIN &&
                bytes >> hardened.chunk_shift < CHUNKS_LEAST)
                 hardened.chunk_shift--;
+        hardened.chunk_mask = (1u << hardened.chunk_shift) - 1;
         hardened.chunk_records_bytes = (size_t)1 << (hardened.chunk_shift - RECORDS_SHIFT);
 }
 

@@ -12,11 +12,11 @@
  *          used by two classes, not even after its memory went back to the system.
  *  HARD-2  Between two slabs is a guard page, and a chunk begins with one. Guards cannot be read or written,
  *          except where the system has no guards in mappings and the process has too many mappings (slab.c).
- *  HARD-3  The state of an object is in its slab's record, two bits, and nowhere in the object: fresh, out,
- *          waiting, or free after use. Only an object that is out can be freed; so every other free is wrong,
+ *  HARD-3  The state of an object is in its slab's record, a byte, and nowhere in the object: fresh, out by malloc,
+ *          out by operator new, or freed. Only an object that is out can be freed; so every other free is wrong,
  *          and is reported, whatever the program wrote to the object.
- *  HARD-4  An object that is free after use or waiting reads as zero, also where its canary is. The check is made when
- *          it is handed out again and when it is swept, and finds what was written after the free.
+ *  HARD-4  A freed object reads as zero, also where its canary is. The check is made when it is handed out again and
+ *          when it is swept, and finds what was written after the free.
  *  HARD-5  An object that is out ends with its slab's canary. The check is made when it is freed, resized or swept.
  *  HARD-6  A freed object waits, and its address is not handed out, until it was drawn at random and then has grown
  *          old; bytes that wait are bounded for each pool (class.c).
@@ -39,7 +39,7 @@ enum {
         HARDENED_CLASSES = 60,      /* class 0 is that of size 0 */
         HARDENED_ARENAS_MAX = 8,    /* pools of a class */
         HARDENED_WAITING_MAX = 128, /* objects in each part of a pool's quarantine */
-        HARDENED_WORDS_MAX = 4,     /* 64 objects each */
+        HARDENED_OBJECTS_MAX = 256, /* in a slab: an index is a byte */
         CANARY_BYTES = 8,
 };
 
@@ -52,18 +52,18 @@ struct hardened_class {
         uint32_t slab_bytes; /* whole system pages */
         uint32_t stride;     /* from slab to slab, with the guard */
         uint32_t slabs;      /* in a chunk */
-        uint32_t words;      /* of bits in a record */
         uint32_t record_bytes;
         uint32_t drawn; /* objects that wait to be drawn, in each pool */
         uint32_t aged;  /* and then to grow old */
         uint64_t stride_reciprocal, size_reciprocal;
-};
+} __attribute__((aligned(64))); /* so that a shift finds it */
 
 /* Constant once the back end is up, but for hardened_change: the page is read-only then. */
 struct hardened_table {
         uintptr_t base; /* of the chunks */
         size_t bytes;   /* of all chunks; 0: the option is not given */
         uint32_t chunk_shift;
+        uint32_t chunk_mask; /* bytes of a chunk, less 1 */
         uint32_t arenas;
         uint32_t window_chunks; /* classes draw their chunks from that many at a time */
         uint32_t
@@ -81,37 +81,35 @@ struct hardened_table {
 _Static_assert(sizeof(struct hardened_table) == 4096, "a page");
 extern KMEM_HIDDEN struct hardened_table hardened;
 
-/* What is known of a slab; the fields but start, canary, arena and number change under its pool's lock. */
+/* OBJECT_OUT + FORM_MALLOC and OBJECT_OUT + FORM_NEW are out. A record begins as zeroes: all objects are fresh. */
+enum object_state { OBJECT_FRESH, OBJECT_FREED, OBJECT_OUT };
+
+/* What is known of a slab; the fields but start, canary, pool, arena and number change under its pool's lock. */
 struct slab_record {
-        struct list list; /* of the pool: partial, empty or released; free otherwise */
-        char *start;      /* NULL: the slab was never used */
-        uint64_t canary;  /* secret */
-        uint16_t free;    /* objects that can be handed out */
+        struct list list;  /* of the pool: partial, empty or released; free otherwise */
+        char *start;       /* NULL: the slab was never used */
+        uint64_t canary;   /* secret */
+        struct pool *pool; /* of its class and arena */
+        uint16_t free;     /* objects that can be handed out */
         uint8_t arena;
         uint8_t number;    /* of its class */
         uint8_t place;     /* enum slab_place */
         uint8_t guarded;   /* the guard behind it is there */
         uint8_t closed;    /* SLAB_RELEASED: it cannot be read */
         uint32_t empty_ms; /* SLAB_EMPTY: the time since when, the lower half */
-        uint64_t bits[];   /* words of `away`, then of `waiting`, then of `is_new` */
+        uint8_t states
+                []; /* of the objects, and then the indices of the objects that can be handed out */
 };
 
-/* away | waiting: fresh 00, out 10, waiting 11, free after use 01; bits beyond the last object are 11. */
-static inline uint64_t *record_away(struct slab_record *record)
+static inline bool object_is_out(uint8_t state)
 {
-        return record->bits;
+        return state >= OBJECT_OUT;
 }
 
-static inline uint64_t *record_waiting(struct slab_record *record,
-                                       const struct hardened_class *class)
+/* The first `free` are of objects that can be handed out, in no order. */
+static inline uint8_t *record_loose(struct slab_record *record, const struct hardened_class *class)
 {
-        return record->bits + class->words;
-}
-
-/* Set while the object is out by an operator new. */
-static inline uint64_t *record_new(struct slab_record *record, const struct hardened_class *class)
-{
-        return record->bits + 2 * class->words;
+        return record->states + class->objects;
 }
 
 enum slab_place { SLAB_LOOSE, SLAB_CURRENT, SLAB_PARTIAL, SLAB_EMPTY, SLAB_RELEASED };
@@ -121,13 +119,13 @@ struct pool {
         uint32_t waiting;            /* objects in drawn and aged */
         uint32_t next_aged;          /* the oldest */
         struct slab_record *current; /* objects are taken from it */
-        uint32_t next;               /* the object of it that is handed out next (block.c) */
-        uint32_t opened;             /* 1: its lock may be held (HARD-8) */
-        struct list partial;         /* slabs with objects to hand out; NULLs until first used */
-        struct list empty;           /* without an object out or waiting, oldest first */
-        struct list released;        /* and without memory, unreadable if the system has guards */
-        uint64_t taken, given;       /* objects, cumulative; given are out no more */
-        uint64_t slabs;              /* with memory */
+        uint32_t next;         /* the place in its record_loose that is taken next (block.c) */
+        uint32_t opened;       /* 1: its lock may be held (HARD-8) */
+        struct list partial;   /* slabs with objects to hand out; NULLs until first used */
+        struct list empty;     /* without an object out or waiting, oldest first */
+        struct list released;  /* and without memory, unreadable if the system has guards */
+        uint64_t taken, given; /* objects, cumulative; given are out no more */
+        uint64_t slabs;        /* with memory */
         struct random_stream random;
         uint64_t drawn[HARDENED_WAITING_MAX]; /* wait_of; 0: none yet */
         uint64_t aged[HARDENED_WAITING_MAX];
@@ -169,61 +167,65 @@ static inline uint32_t pool_random(struct pool *pool, uint32_t end)
         return stream_below(&pool->random, hardened.key, end);
 }
 
-/* An object that waits, in a word that is not 0. */
-static inline uint64_t wait_of(const struct slab_record *record, uint32_t index)
+/* An object that waits, in a word that is not 0: addresses of a process have at most 56 bits. */
+static inline uint64_t wait_of(struct slab_record *record, uint32_t index)
 {
-        return ((uint64_t)((const char *)record - hardened.records) << 8 | index) + 1;
+        return (uint64_t)(uintptr_t)record << 8 | index;
 }
 
 static inline struct slab_record *wait_record(uint64_t wait)
 {
-        return (struct slab_record *)(void *)(hardened.records + ((wait - 1) >> 8));
+        return (struct slab_record *)(uintptr_t)(wait >> 8);
 }
 
 static inline uint32_t wait_index(uint64_t wait)
 {
-        return (uint32_t)(wait - 1) & 0xff;
+        return (uint32_t)wait & 0xff;
 }
-_Static_assert(64 * HARDENED_WORDS_MAX <= 256, "an index has eight bits");
+_Static_assert(HARDENED_OBJECTS_MAX <= 256, "an index has eight bits");
 
 /* The place of an address that hardened_contains. */
-static inline struct hardened_place hardened_place_of(const void *address)
+static KMEM_ALWAYS_INLINE struct hardened_place hardened_place_of(const void *address)
 {
         struct hardened_place place = {.offset = UINT32_MAX};
         size_t distance = (uintptr_t)address - hardened.base;
         /* Acquire: pairs with chunk_take, which has made the records accessible. */
         uint32_t entry = load_acquire(&hardened.chunks[distance >> hardened.chunk_shift]);
-        /* Less than 0 in the chunk's first guard, which is beyond all slabs then. */
-        uint64_t in_chunk =
-                (distance & (((size_t)1 << hardened.chunk_shift) - 1)) - hardened.page_bytes;
-        uint64_t slab, in_slab;
+        /* Near 2^32 in the chunk's first guard, which is beyond all slabs then. */
+        uint32_t in_chunk = ((uint32_t)distance & hardened.chunk_mask) - hardened.page_bytes;
+        const struct hardened_class *class;
+        uint32_t slab, in_slab;
 
-        if (unlikely(!entry || in_chunk >> hardened.chunk_shift))
+        if (unlikely(!entry))
                 return place;
-        place.class = &hardened.classes[(entry & 0xff) - 1];
-        slab = (in_chunk * place.class->stride_reciprocal) >> 40;
-        in_slab = in_chunk - slab * place.class->stride;
-        if (unlikely(slab >= place.class->slabs))
+        class = hide_address(&hardened.classes[(entry & 0xff) - 1]);
+        slab = (uint32_t)((in_chunk * class->stride_reciprocal) >> 40);
+        in_slab = in_chunk - slab * class->stride;
+        if (unlikely(slab >= class->slabs))
                 return place;
+        place.class = class;
         place.record = (struct slab_record *)(void *)(hardened.records +
                                                       (entry >> 8) * hardened.chunk_records_bytes +
-                                                      slab * place.class->record_bytes);
-        place.index = (uint32_t)((in_slab * place.class->size_reciprocal) >> 40);
-        if (likely(place.index < place.class->objects))
-                place.offset = (uint32_t)(in_slab - (uint64_t)place.index * place.class->size);
+                                                      (size_t)slab * class->record_bytes);
+        place.index = (uint32_t)((in_slab * class->size_reciprocal) >> 40);
+        if (likely(place.index < class->objects))
+                place.offset = in_slab - place.index * class->size;
         return place;
 }
 
-/* Whether memory is zero that is aligned to 16 bytes, as its length is. */
+/* Sixteen bytes, which both baselines move at once. */
+typedef uint64_t hardened_pair __attribute__((vector_size(16), may_alias));
+
+/* Whether memory is zero that is aligned to 16 bytes, as its length is; 32 bytes or more. */
 static inline bool hardened_is_zero(const char *memory, uint32_t bytes)
 {
-        typedef uint64_t pair __attribute__((vector_size(16), may_alias));
-        const pair *at = (const pair *)(const void *)memory;
-        const pair *end = (const pair *)(const void *)(memory + bytes);
-        pair any = *at;
+        const hardened_pair *at = (const hardened_pair *)(const void *)memory;
+        const hardened_pair *last = (const hardened_pair *)(const void *)(memory + bytes) - 1;
+        hardened_pair any = *last;
 
-        while (++at < end)
-                any |= *at;
+        /* Steps of two; an odd one is the last, which was read first. */
+        for (; at < last; at += 2)
+                any |= at[0] | at[1];
         return !(any[0] | any[1]);
 }
 
@@ -268,6 +270,9 @@ extern KMEM_HIDDEN struct lock hardened_grow_lock;
 
 /* @align: a power of two. All bytes are zero. NULL without memory. */
 KMEM_HIDDEN void *hardened_alloc(size_t size, size_t align, enum block_form form);
+/* hardened_free of a block of an object's size, that is an address that hardened_contains. */
+KMEM_HIDDEN void hardened_free_object(void *block, size_t size, enum block_form form,
+                                      const char *call, const void *site);
 /*
  * The size is not known: SIZE_MAX. @site: the caller of @call, NULL if that is the library. False if the address is not
  * of this back end, and nothing happened.

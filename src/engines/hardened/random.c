@@ -4,47 +4,54 @@
 
 #include <string.h>
 
-enum { ROUNDS = 8, BLOCK_WORDS = 16 };
+enum { ROUNDS = 8 };
 
-static inline uint32_t rotate(uint32_t word, unsigned int bits)
+/* A row of the block's square; its four columns are computed at once. */
+typedef uint32_t row __attribute__((vector_size(16)));
+
+static inline row rotate(row words, unsigned int bits)
 {
-        return word << bits | word >> (32 - bits);
+        return words << bits | words >> (32 - bits);
 }
 
-static inline void quarter_round(uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d)
+static inline void quarter_rounds(row x[4])
 {
-        *a += *b;
-        *d = rotate(*d ^ *a, 16);
-        *c += *d;
-        *b = rotate(*b ^ *c, 12);
-        *a += *b;
-        *d = rotate(*d ^ *a, 8);
-        *c += *d;
-        *b = rotate(*b ^ *c, 7);
+        x[0] += x[1];
+        x[3] = rotate(x[3] ^ x[0], 16);
+        x[2] += x[3];
+        x[1] = rotate(x[1] ^ x[2], 12);
+        x[0] += x[1];
+        x[3] = rotate(x[3] ^ x[0], 8);
+        x[2] += x[3];
+        x[1] = rotate(x[1] ^ x[2], 7);
 }
 
-static void double_round(uint32_t x[BLOCK_WORDS])
+/* Columns, and then diagonals: rows are turned so that these are columns, and back. */
+static inline void double_round(row x[4])
 {
-        for (unsigned int i = 0; i < 4; i++)
-                quarter_round(&x[i], &x[4 + i], &x[8 + i], &x[12 + i]);
-        for (unsigned int i = 0; i < 4; i++)
-                quarter_round(&x[i], &x[4 + (i + 1) % 4], &x[8 + (i + 2) % 4],
-                              &x[12 + (i + 3) % 4]);
+        quarter_rounds(x);
+        x[1] = __builtin_shufflevector(x[1], x[1], 1, 2, 3, 0);
+        x[2] = __builtin_shufflevector(x[2], x[2], 2, 3, 0, 1);
+        x[3] = __builtin_shufflevector(x[3], x[3], 3, 0, 1, 2);
+        quarter_rounds(x);
+        x[1] = __builtin_shufflevector(x[1], x[1], 3, 0, 1, 2);
+        x[2] = __builtin_shufflevector(x[2], x[2], 2, 3, 0, 1);
+        x[3] = __builtin_shufflevector(x[3], x[3], 1, 2, 3, 0);
 }
 
 void stream_refill(struct random_stream *stream, const uint32_t key[RANDOM_KEY_WORDS])
 {
         /* "expand 32-byte k", key, number of the block, nonce. */
-        uint32_t input[BLOCK_WORDS] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
-        uint32_t x[BLOCK_WORDS];
+        row input[4] = {{0x61707865, 0x3320646e, 0x79622d32, 0x6b206574}};
+        row x[4];
 
-        memcpy(&input[4], key, RANDOM_KEY_WORDS * sizeof(*key));
-        memcpy(&input[12], &stream->block, sizeof(stream->block));
-        memcpy(&input[14], &stream->nonce, sizeof(stream->nonce));
+        memcpy(&input[1], key, RANDOM_KEY_WORDS * sizeof(*key));
+        input[3] = (row){(uint32_t)stream->block, (uint32_t)(stream->block >> 32),
+                         (uint32_t)stream->nonce, (uint32_t)(stream->nonce >> 32)};
         memcpy(x, input, sizeof(x));
         for (int round = 0; round < ROUNDS; round += 2)
                 double_round(x);
-        for (unsigned int i = 0; i < BLOCK_WORDS; i++)
+        for (unsigned int i = 0; i < 4; i++)
                 x[i] += input[i];
         _Static_assert(sizeof(x) == sizeof(stream->draws), "a block fills the draws");
         memcpy(stream->draws, x, sizeof(x));

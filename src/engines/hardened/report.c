@@ -16,14 +16,25 @@
 
 enum { REPORT_BYTES = 1024 };
 
-static const char *state_of(struct slab_record *record, const struct hardened_class *class,
-                            uint32_t index)
+/* Whether an object is in a part of its pool's quarantine. Other threads may change it meanwhile. */
+static bool waits_in(const uint64_t *waits, uint64_t wait)
 {
-        static const char *const states[] = {"fresh", "out", "free", "waiting"};
-        bool away = bit_get(record_away(record), index);
-        bool waiting = bit_get(record_waiting(record, class), index);
+        for (uint32_t i = 0; i < HARDENED_WAITING_MAX; i++)
+                if (load_relaxed(&waits[i]) == wait)
+                        return true;
+        return false;
+}
 
-        return states[away | waiting << 1];
+static const char *state_of(struct slab_record *record, uint32_t index)
+{
+        uint64_t wait = wait_of(record, index);
+
+        if (object_is_out(record->states[index]))
+                return "out";
+        if (record->states[index] == OBJECT_FRESH)
+                return "fresh";
+        return waits_in(record->pool->drawn, wait) || waits_in(record->pool->aged, wait) ? "waiting"
+                                                                                         : "free";
 }
 
 static void add_place(struct text *text, const void *address, uint32_t bad_offset)
@@ -40,9 +51,8 @@ static void add_place(struct text *text, const void *address, uint32_t bad_offse
                 return;
         text_add(text, "Object %p @offset=%u bytes=%u state=%s form=%s\n",
                  place.record->start + (size_t)place.index * place.class->size,
-                 place.index * place.class->size, bytes,
-                 state_of(place.record, place.class, place.index),
-                 bit_get(record_new(place.record, place.class), place.index) ? "new" : "malloc");
+                 place.index * place.class->size, bytes, state_of(place.record, place.index),
+                 place.record->states[place.index] == OBJECT_OUT + FORM_NEW ? "new" : "malloc");
         if (bad_offset != UINT32_MAX)
                 text_add(text, "First harmed byte @offset=%u, %s the block\n", bad_offset,
                          bad_offset < bytes ? "in" : "behind");

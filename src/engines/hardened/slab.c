@@ -18,7 +18,7 @@ enum {
         PLACES = 8, /* a new slab is drawn from that many */
         COMMIT_BYTES = 256 << 10,
         GUARDS_MOST = 10000,
-        EMPTY_BYTES = 4 << 20, /* of empty slabs that pools keep, or half of all slabs */
+        EMPTY_BYTES = 4 << 20, /* of empty slabs that pools keep, or seven eighths of all slabs */
         RELEASED_AT_ONCE = 2,
         PARTIAL_LOOKED_AT = 4,
 };
@@ -157,11 +157,10 @@ static bool open_alone(struct growth *growth, const struct hardened_class *class
 
 static void record_begin(struct slab_record *record, const struct hardened_class *class)
 {
-        uint32_t last = class->objects % 64;
-        uint64_t beyond = last ? ~(uint64_t)0 << last : 0;
+        uint8_t *loose = record_loose(record, class);
 
-        record_away(record)[class->words - 1] = beyond;
-        record_waiting(record, class)[class->words - 1] = beyond;
+        for (uint32_t index = 0; index < class->objects; index++)
+                loose[index] = (uint8_t)index;
         record->free = (uint16_t) class->objects;
 }
 
@@ -185,6 +184,7 @@ static struct slab_record *slab_new(struct pool *pool, uint32_t arena, uint32_t 
                 if (opened) {
                         record = record_at(growth, class, place);
                         record_begin(record, class);
+                        record->pool = pool;
                         record->arena = (uint8_t)arena;
                         record->number = (uint8_t)number;
                         /* A string that is a byte too long, with its 0, must harm the canary. */
@@ -301,9 +301,10 @@ struct slab_record *slab_get_locked(struct pool *pool, uint32_t arena, uint32_t 
 
 static bool too_many_are_empty(void)
 {
-        uint64_t half = load_relaxed(&hardened_figures.slab_bytes) / 2;
+        uint64_t all = load_relaxed(&hardened_figures.slab_bytes);
+        uint64_t most = max_of(all - all / 8, (uint64_t)EMPTY_BYTES);
 
-        return load_relaxed(&hardened_figures.empty_bytes) > max_of(half, (uint64_t)EMPTY_BYTES);
+        return load_relaxed(&hardened_figures.empty_bytes) > most;
 }
 
 /*

@@ -58,8 +58,7 @@ static void check_canaries(struct slab_record *record, const struct hardened_cla
                 char *object = record->start + (size_t)index * class->size;
                 uint64_t canary;
 
-                if (!bit_get(record_away(record), index) ||
-                    bit_get(record_waiting(record, class), index))
+                if (!object_is_out(record->states[index]))
                         continue;
                 memcpy(&canary, object + class->size - CANARY_BYTES, sizeof(canary));
                 if (canary != record->canary)
