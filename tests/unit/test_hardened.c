@@ -432,6 +432,7 @@ static void writes(void **state)
         child_aborts("behind_at_exit", options_used, behind);
         child_aborts("behind_large", options_used, behind);
         child_aborts("behind_large_at_exit", options_used, behind);
+        child_aborts("behind_grown", options_used, behind);
         child_aborts("after_free", options_used, after);
         child_aborts("after_free_end", options_used, after);
         child_aborts("after_free_page", options_used, after);
@@ -555,6 +556,56 @@ static void child_large(void)
         check(traps(block) && traps_on_write(block + LARGE - 1));
 }
 
+/* A block that has grown may grow where it is (LARGE-2): it reads as zero behind its old end, and traps behind its new. */
+static void child_large_grows(void)
+{
+        size_t page = system_page_bytes();
+        struct hardened_counts counts;
+        unsigned int moves = 0;
+        size_t size = LARGE;
+        char *block = take(size);
+        size_t closed;
+
+        block[0] = 1;
+        for (unsigned int i = 0; i < 400; i++) {
+                char *old = block;
+                size_t more = size + page - 100;
+
+                block = realloc(hide_address(block), more);
+                check(block && block[0] == 1);
+                check_equal(malloc_usable_size(block), more);
+                moves += block != old;
+                for (size_t at = size; at < more; at++)
+                        check_equal(block[at], 0);
+                block[more - 1] = 1;
+                check(traps(block - 1));
+                check(traps(block + round_up(more, page)));
+                /* The page there belongs to the block, so nobody else can map it. */
+                check(mmap(block + round_up(more, page), page, PROT_READ,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED);
+                block[more - 1] = 0;
+                size = more;
+        }
+        check(moves < 10);
+        hardened_count(&counts);
+        closed = counts.closed_bytes;
+        drop(block);
+        hardened_count(&counts);
+        /* Its room does not wait with it. */
+        check(counts.closed_bytes - closed < size + 32 * page);
+        check(traps(block) && traps(block + size - 1));
+}
+
+static void child_behind_grown(void)
+{
+        char *block = take(LARGE);
+
+        for (size_t size = LARGE; size < LARGE + 10000; size += 1000)
+                block = realloc(hide_address(block), size);
+        write_behind(block, malloc_usable_size(block));
+        drop(block);
+}
+
 /* A slab without objects whose memory went back. */
 static void child_released(void)
 {
@@ -612,6 +663,7 @@ static void traps_where_it_should(void **state)
         child_passes("nothing", options_used);
         child_aborts("nothing_twice", options_used, "free already (double free)");
         child_passes("large", options_used);
+        child_passes("large_grows", options_used);
         child_passes("released", options_used);
         child_passes("tables", options_used);
 }
@@ -1110,6 +1162,8 @@ int main(int argc, char **argv)
                 CASE(nothing),
                 CASE(nothing_twice),
                 CASE(large),
+                CASE(large_grows),
+                CASE(behind_grown),
                 CASE(released),
                 CASE(tables),
                 CASE(own_addresses),

@@ -13,7 +13,11 @@ enum {
         GUARD_PAGES_MOST = 16,  /* on each side, drawn from 1 on */
         WAITING_MOST = 64,      /* blocks in each part of the quarantine */
         PLACE_PAGES_SHIFT = 24, /* blocks lie in a window of that many pages */
+        ROOMY_MOST = 1000,      /* blocks with room: each is three mappings */
 };
+
+/* A block that has grown before gets as much room as it has bytes, up to that. */
+static const size_t ROOM_BYTES_MOST = (size_t)1 << 30;
 
 /* Of addresses; no memory is behind them. */
 static const size_t WAITING_BYTES_MOST = (size_t)16 << 30;
@@ -23,7 +27,8 @@ struct large_block {
         size_t size;       /* that was asked for */
         uintptr_t mapping; /* with the guards */
         size_t mapping_bytes;
-        uint32_t form; /* enum block_form */
+        uint8_t form; /* enum block_form */
+        bool has_room; /* the rest of its mapping is no guards in mappings, and the block may grow into it */
 };
 
 struct closed_block {
@@ -41,6 +46,7 @@ static KMEM_SPARSE struct {
         size_t count;
         size_t bytes;
         uint64_t taken;
+        uint32_t roomy; /* blocks with room */
         size_t closed_bytes;
         uint32_t next_aged;
         struct random_stream random;
@@ -131,6 +137,7 @@ static bool add_block(const struct large_block *block)
                 large.count++;
                 large.bytes += block->size;
                 large.taken++;
+                add_owned(&large.roomy, (uint32_t)block->has_room);
                 show_locked();
         }
         lock_drop(&hardened_large_lock);
@@ -165,7 +172,8 @@ static bool open_block(const struct large_block *block, size_t bytes)
         uintptr_t end = block->start + bytes;
         uintptr_t mapping_end = block->mapping + block->mapping_bytes;
 
-        if (hardened.has_guards && system_commit((void *)block->mapping, block->mapping_bytes)) {
+        if (!block->has_room && hardened.has_guards &&
+            system_commit((void *)block->mapping, block->mapping_bytes)) {
                 if (system_guard((void *)block->mapping, block->start - block->mapping) &&
                     system_guard((void *)end, mapping_end - end))
                         return true;
@@ -174,13 +182,14 @@ static bool open_block(const struct large_block *block, size_t bytes)
         return system_commit((void *)block->start, bytes);
 }
 
-void *hardened_large_alloc(size_t size, size_t align, enum block_form form)
+/* @room: bytes that the block may grow by in place. */
+static void *large_alloc(size_t size, size_t align, enum block_form form, size_t room)
 {
         size_t page = system_page_bytes();
         size_t bytes = round_up(size, page);
-        size_t slack = align > page ? align : 0;
+        size_t slack = (align > page ? align : 0) + room;
         struct plan plan = draw_plan();
-        struct large_block block = {.size = size, .form = form};
+        struct large_block block = {.size = size, .form = (uint8_t)form, .has_room = room != 0};
 
         if (size > PTRDIFF_MAX || bytes + slack < bytes ||
             bytes + slack + plan.front + plan.back < bytes)
@@ -194,6 +203,11 @@ void *hardened_large_alloc(size_t size, size_t align, enum block_form form)
                 return (void *)block.start;
         system_unmap((void *)block.mapping, block.mapping_bytes);
         return NULL;
+}
+
+void *hardened_large_alloc(size_t size, size_t align, enum block_form form)
+{
+        return large_alloc(size, align, form, 0);
 }
 
 /* The first byte behind the block that is not zero, as offset in the block, or UINT32_MAX. */
@@ -247,10 +261,25 @@ static struct closed_block wait_locked(struct closed_block block)
         return leaves;
 }
 
-/* A block that is in no table any more. */
-static void close_block(const struct large_block *block)
+/* The room of a block does not wait: nothing was ever there. */
+static void give_room_back(struct large_block *block)
 {
-        struct closed_block closed = {block->start, block->mapping, block->mapping_bytes};
+        size_t page = system_page_bytes();
+        size_t bytes = block->start + round_up(block->size, page) + page - block->mapping;
+
+        if (block->has_room && bytes < block->mapping_bytes) {
+                system_unmap((void *)(block->mapping + bytes), block->mapping_bytes - bytes);
+                block->mapping_bytes = bytes;
+        }
+}
+
+/* A block that is in no table any more. */
+static void close_block(struct large_block *block)
+{
+        struct closed_block closed;
+
+        give_room_back(block);
+        closed = (struct closed_block){block->start, block->mapping, block->mapping_bytes};
 
         if (!system_retire((void *)block->mapping, block->mapping_bytes)) {
                 system_unmap((void *)block->mapping, block->mapping_bytes);
@@ -286,6 +315,7 @@ static struct large_block take_out(void *address, size_t size, enum block_form f
                         remove_locked(entry);
                         large.count--;
                         large.bytes -= block.size;
+                        add_owned(&large.roomy, -(uint32_t)block.has_room);
                 }
         }
         lock_drop(&hardened_large_lock);
@@ -330,7 +360,20 @@ size_t hardened_large_bytes(const void *address, bool *known)
         return bytes;
 }
 
-/* Resizes within the block's last page; the bytes that the program gives up become zero (LARGE-1). */
+/* LARGE-2: a page at least stays without access behind a block that grows. */
+static bool grow_locked(const struct large_block *block, size_t size)
+{
+        size_t page = system_page_bytes();
+        size_t old_bytes = round_up(block->size, page);
+        size_t room = block->mapping + block->mapping_bytes - block->start - page;
+
+        return block->has_room && size > block->size && size <= room &&
+               system_commit((char *)block->start + old_bytes, round_up(size, page) - old_bytes);
+}
+
+/*
+ * Resizes within the block's last page, or by its room; the bytes that the program gives up become zero (LARGE-1).
+ */
 static bool resize_in_place(void *address, size_t size, const char *call, size_t *old)
 {
         struct large_block *block;
@@ -345,8 +388,9 @@ static bool resize_in_place(void *address, size_t size, const char *call, size_t
                 bad = harmed_end(block);
                 wrong = block->form != FORM_MALLOC;
                 fits = bad == UINT32_MAX && !wrong &&
-                       round_up(size, system_page_bytes()) ==
-                               round_up(block->size, system_page_bytes());
+                       (round_up(size, system_page_bytes()) ==
+                                round_up(block->size, system_page_bytes()) ||
+                        grow_locked(block, size));
         }
         if (fits) {
                 if (size < block->size)
@@ -374,6 +418,18 @@ static void move_content(char *to, char *from, size_t bytes)
         memcpy(to + pages, from + pages, bytes - pages);
 }
 
+/* A block that grows will probably grow again, and each time it moves the system has much to do. */
+static void *alloc_to_move(size_t old, size_t size)
+{
+        size_t room = min_of(round_up(size, system_page_bytes()), ROOM_BYTES_MOST);
+        void *moved = NULL;
+
+        /* Relaxed: a bound that need not be exact. */
+        if (size > old && load_relaxed(&large.roomy) < ROOMY_MOST)
+                moved = large_alloc(size, 1, FORM_MALLOC, room);
+        return moved ? moved : hardened_alloc(size, 1, FORM_MALLOC);
+}
+
 void *hardened_large_resize(void *address, size_t size, const char *call)
 {
         size_t old;
@@ -381,7 +437,7 @@ void *hardened_large_resize(void *address, size_t size, const char *call)
 
         if (resize_in_place(address, size, call, &old))
                 return address;
-        moved = hardened_alloc(size, 1, FORM_MALLOC);
+        moved = alloc_to_move(old, size);
         if (!moved)
                 return NULL;
         if (hardened_contains(moved))

@@ -6,6 +6,8 @@
  *
  * LARGE-1  The bytes from the end of a block to the end of its last page are zero; what is written there is found when
  *          the block is freed or resized.
+ * LARGE-2  Behind the last page of a block is a page without access. A block that has grown has room behind it, also
+ *          without access, into which it may grow further; other blocks keep their length.
  */
 #ifndef KMEM_ENGINES_HARDENED_LARGE_H
 #define KMEM_ENGINES_HARDENED_LARGE_H
