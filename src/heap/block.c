@@ -141,33 +141,39 @@ static inline enum block_form block_form_of(const char *call)
         return call[0] == 'o' ? FORM_NEW : FORM_MALLOC;
 }
 
-static KMEM_NOINLINE void *alloc_hardened_recorded(size_t size, size_t align, enum block_form form,
-                                                   const void *site)
+static KMEM_NOINLINE void *alloc_hardened_slow(size_t size, size_t align, enum block_form form,
+                                               const void *site)
 {
+        figures_poll();
         return recorded(hardened_alloc(size, align, form), size, site);
 }
 
-/* A hardened block, which reads as zero in any case. */
+/* A hardened block, which reads as zero in any case. Its calls are jumps, as it is on the way of every block. */
 static inline void *alloc_hardened(enum class_table table, size_t size, size_t align,
                                    const void *site)
 {
         enum block_form form = table == CLASS_NEW ? FORM_NEW : FORM_MALLOC;
 
-        figures_poll();
-        if (unlikely(is_recording()))
-                return alloc_hardened_recorded(size, align, form, site);
+        if (unlikely(figures_are_asked() || is_recording()))
+                return alloc_hardened_slow(size, align, form, site);
         return hardened_alloc(size, align, form);
+}
+
+static KMEM_NOINLINE void *alloc_plain(enum class_table table, size_t size, bool zero,
+                                       const void *site)
+{
+        /* Size 0 gives a distinct object that can be freed, as programs expect of malloc. */
+        size = max_of(size, (size_t)1);
+        if (table == CLASS_NEW)
+                table = CLASS_MALLOC;
+        return recorded(alloc_by_size(table, size, zero ? __GFP_ZERO : 0), size, site);
 }
 
 void *block_alloc(enum class_table table, size_t size, bool zero, const void *site)
 {
         if (hardened_is_on())
                 return alloc_hardened(table, size, 1, site);
-        /* Size 0 gives a distinct object that can be freed, as programs expect of malloc. */
-        size = max_of(size, (size_t)1);
-        if (table == CLASS_NEW)
-                table = CLASS_MALLOC;
-        return recorded(alloc_by_size(table, size, zero ? __GFP_ZERO : 0), size, site);
+        return alloc_plain(table, size, zero, site);
 }
 
 static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
@@ -418,13 +424,21 @@ static KMEM_NOINLINE void free_plain(void *block, const char *call, const void *
         errno = saved_errno;
 }
 
+static KMEM_NOINLINE void free_otherwise(void *block, size_t size, const char *call,
+                                         const void *site)
+{
+        if (!free_hardened_slow(block, size, call, site))
+                free_plain(block, call, site);
+}
+
 void block_free_sized(void *block, size_t size, const char *call, const void *site)
 {
-        /* Without the option there are no such addresses. */
-        if (hardened_contains(block) && likely(!is_recording()))
-                hardened_free_object(block, size, block_form_of(call), call, site);
-        else if (!hardened_is_on() || !free_hardened_slow(block, size, call, site))
+        if (!hardened_is_on())
                 free_plain(block, call, site);
+        else if (likely(hardened_contains(block) && !is_recording()))
+                hardened_free_object(block, size, block_form_of(call), call, site);
+        else
+                free_otherwise(block, size, call, site);
 }
 
 void block_free_at(void *block, const char *call, const void *site)

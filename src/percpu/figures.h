@@ -43,4 +43,11 @@ static inline void figures_poll(void)
                 memory_watch();
 }
 
+/* Whether figures_poll would do something. */
+static inline bool figures_are_asked(void)
+{
+        return load_relaxed(&registry->asked) != load_relaxed(registry_seen) ||
+               load_relaxed(&profile_lease_ends_ms) || memory_watch;
+}
+
 #endif

@@ -24,20 +24,22 @@ struct fault {
         uint32_t bad_offset;
 };
 
-/* The arena of the calling thread, and 1; 0: none chosen yet. Initial-exec: access must never allocate. */
-static __thread uint32_t own_arena __attribute__((tls_model("initial-exec")));
+/* The pools of the calling thread's arena; NULL: none chosen yet. Initial-exec: access must never allocate. */
+static __thread struct pool *own_pools __attribute__((tls_model("initial-exec")));
 static uint32_t arenas_chosen; /* cumulative */
 bool hardened_forms_alike;
 
-static KMEM_NOINLINE uint32_t choose_arena(void)
+static KMEM_NOINLINE struct pool *choose_pools(void)
 {
-        own_arena = (add_relaxed(&arenas_chosen, 1) - 1) % hardened.arenas + 1;
-        return own_arena - 1;
+        own_pools = pool_of((add_relaxed(&arenas_chosen, 1) - 1) % hardened.arenas, 0);
+        return own_pools;
 }
 
-static uint32_t arena_here(void)
+static inline struct pool *pool_here(uint32_t number)
 {
-        return likely(own_arena) ? own_arena - 1 : choose_arena();
+        struct pool *pools = own_pools;
+
+        return (likely(pools) ? pools : choose_pools()) + number;
 }
 
 KMEM_COLD uint32_t hardened_first_used(const char *object, uint32_t bytes)
@@ -110,9 +112,9 @@ static inline void draw_ahead(struct pool *pool, struct slab_record *record,
                 __builtin_prefetch(object + CACHE_LINE, 1);
 }
 
-static KMEM_NOINLINE struct slab_record *next_slab_locked(struct pool *pool, uint32_t arena,
-                                                          uint32_t class)
+static KMEM_NOINLINE struct slab_record *next_slab_locked(struct pool *pool, uint32_t class)
 {
+        uint32_t arena = (uint32_t)(pool - hardened.pools) / HARDENED_CLASSES;
         struct slab_record *record = slab_get_locked(pool, arena, class);
 
         if (!record)
@@ -171,23 +173,26 @@ static inline void make_ready(char *object, uint64_t canary, const struct harden
         memcpy(place, &canary, sizeof(canary));
 }
 
-static KMEM_ALWAYS_INLINE void *object_take(uint32_t arena, uint32_t number, enum block_form form,
-                                            bool locks)
+static KMEM_ALWAYS_INLINE void *object_take(uint32_t number, enum block_form form, bool locks)
 {
         const struct hardened_class *class = hide_address(&hardened.classes[number]);
-        struct pool *pool = pool_of(arena, number);
+        struct pool *pool = pool_here(number);
         struct slab_record *record;
         uint32_t index;
         uint64_t canary;
         uint8_t state;
         char *object;
 
-        pool_open(pool);
-        if (locks)
+        if (locks) {
+                pool_open(pool);
                 lock_take(&pool->lock);
+        }
         record = pool->current;
-        if (unlikely(!record || !record->free))
-                record = next_slab_locked(pool, arena, number);
+        if (unlikely(!record || !record->free)) {
+                if (!locks)
+                        pool_open(pool);
+                record = next_slab_locked(pool, number);
+        }
         if (unlikely(!record)) {
                 pool_drop(pool, locks);
                 return NULL;
@@ -205,10 +210,14 @@ static KMEM_ALWAYS_INLINE void *object_take(uint32_t arena, uint32_t number, enu
         return object;
 }
 
-static KMEM_NOINLINE void *object_take_by_lock(uint32_t arena, uint32_t number,
-                                               enum block_form form)
+static KMEM_NOINLINE void *object_take_by_lock(uint32_t number, enum block_form form)
 {
-        return object_take(arena, number, form, true);
+        return object_take(number, form, true);
+}
+
+static KMEM_NOINLINE void *object_take_alone(uint32_t number, enum block_form form)
+{
+        return object_take(number, form, false);
 }
 
 static KMEM_NOINLINE void *alloc_otherwise(size_t size, size_t align, enum block_form form)
@@ -217,7 +226,8 @@ static KMEM_NOINLINE void *alloc_otherwise(size_t size, size_t align, enum block
         void *object = NULL;
 
         if (likely(number < HARDENED_CLASSES))
-                object = object_take_by_lock(arena_here(), number, form);
+                object = hardened_has_threads() ? object_take_by_lock(number, form)
+                                                : object_take_alone(number, form);
         /* Without address space for the class a block may still find room elsewhere. */
         return likely(object) ? object : hardened_large_alloc(max_of(size, (size_t)1), align, form);
 }
@@ -230,11 +240,9 @@ void *hardened_alloc(size_t size, size_t align, enum block_form form)
         if (unlikely(size - 1 >= HARDENED_SMALL_MOST - CANARY_BYTES || align > CLASS_ALIGN))
                 return alloc_otherwise(size, align, form);
         number = hardened.small_class[(size + CANARY_BYTES + 15) / 16];
-        /* Each way is a function of its own, as with frees. */
-        if (hardened_has_threads())
-                object = object_take_by_lock(arena_here(), number, form);
-        else
-                object = object_take(arena_here(), number, form, false);
+        /* Each way is a function of its own, so that the one of a single thread has nothing to keep for a lock. */
+        object = hardened_has_threads() ? object_take_by_lock(number, form)
+                                        : object_take(number, form, false);
         return likely(object) ? object : alloc_otherwise(size, align, form);
 }
 
