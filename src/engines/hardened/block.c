@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 256, CLASS_ALIGN = 16, NOT_DRAWN = 0xffff };
+enum { SMALL_BYTES = 256, CLASS_ALIGN = 16 };
 
 static const char *const title_free = "Object already free";
 static const char *const title_form = "Wrong form of free";
@@ -85,10 +85,15 @@ static inline bool canary_is_whole(const struct slab_record *record,
         return found == record->canary;
 }
 
-/* The place in record_loose of a drawn object; there is one. */
-static inline uint32_t draw_object(struct pool *pool, const struct slab_record *record)
+/* Draws the object that is handed out next; there is one. */
+static inline void draw_object(struct pool *pool, struct slab_record *record,
+                               const struct hardened_class *class)
 {
-        return pool_random(pool, record->free);
+        uint32_t place = pool_random(pool, record->free);
+
+        pool->next = place;
+        pool->next_object =
+                record->start + (size_t)record_loose(record, class)[place] * class->size;
 }
 
 /*
@@ -101,11 +106,12 @@ static inline void draw_ahead(struct pool *pool, struct slab_record *record,
         const char *object;
 
         /* An object that comes back is drawn when it is wanted. */
-        pool->next = NOT_DRAWN;
-        if (unlikely(!record->free))
+        if (unlikely(!record->free)) {
+                pool->next_object = NULL;
                 return;
-        pool->next = draw_object(pool, record);
-        object = record->start + (size_t)record_loose(record, class)[pool->next] * class->size;
+        }
+        draw_object(pool, record, class);
+        object = pool->next_object;
         __builtin_prefetch(object, 1);
         __builtin_prefetch(object + class->size - 1, 1);
         if (class->size > 2 * CACHE_LINE)
@@ -127,32 +133,30 @@ static KMEM_NOINLINE struct slab_record *next_slab_locked(struct pool *pool, uin
         return record;
 }
 
-/* Takes the drawn object of the current slab, which has one. */
+/* Takes the drawn object out of record_loose; returns its index. */
 static inline uint32_t take_index_locked(struct pool *pool, struct slab_record *record,
                                          const struct hardened_class *class)
 {
         uint8_t *loose = record_loose(record, class);
-        uint32_t place = likely(pool->next != NOT_DRAWN) ? pool->next : draw_object(pool, record);
-        uint32_t index = loose[place];
+        uint32_t index = loose[pool->next];
 
         record->free--;
-        loose[place] = loose[record->free];
+        loose[pool->next] = loose[record->free];
         return index;
 }
 
 /*
- * A page that the program never touched is mapped by a write at once. A read would map the page of zeroes, and the
- * canary would be a second fault.
+ * A page that the program never touched is mapped by a write at once, which changes nothing. A read would map the page
+ * of zeroes, and the canary would be a second fault.
  */
-static inline void touch_fresh(char *canary)
+static inline void touch_fresh(char *byte)
 {
-        uint64_t *word = (uint64_t *)(void *)canary;
-        /* Acquire for nothing: the object is this thread's. */
-        uint64_t old = exchange_acquire(word, 0);
-
-        /* HARD-4: the check will find it. */
-        if (unlikely(old))
-                store_relaxed(word, old);
+#ifdef __x86_64__
+        __asm__ volatile("orb $0, %0" : "+m"(*byte) : : "cc");
+#else
+        /* Relaxed: the object is this thread's. */
+        __atomic_fetch_or((unsigned char *)byte, 0, __ATOMIC_RELAXED);
+#endif
 }
 
 /* HARD-4, and HARD-5 from now on. */
@@ -197,8 +201,10 @@ static KMEM_ALWAYS_INLINE void *object_take(uint32_t number, enum block_form for
                 pool_drop(pool, locks);
                 return NULL;
         }
+        if (unlikely(!pool->next_object))
+                draw_object(pool, record, class);
+        object = pool->next_object;
         index = take_index_locked(pool, record, class);
-        object = record->start + (size_t)index * class->size;
         state = record->states[index];
         record->states[index] = (uint8_t)(OBJECT_OUT + form);
         add_owned(&pool->taken, 1);

@@ -119,8 +119,9 @@ struct pool {
         uint32_t waiting;            /* objects in drawn and aged */
         uint32_t next_aged;          /* the oldest */
         struct slab_record *current; /* objects are taken from it */
-        uint32_t next;         /* the place in its record_loose that is taken next (block.c) */
+        uint32_t next;         /* the place in its record_loose of the object that is taken next */
         uint32_t opened;       /* 1: its lock may be held (HARD-8) */
+        char *next_object;     /* that object; NULL: it is not drawn yet */
         struct list partial;   /* slabs with objects to hand out; NULLs until first used */
         struct list empty;     /* without an object out or waiting, oldest first */
         struct list released;  /* and without memory, unreadable if the system has guards */
