@@ -18,8 +18,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from test_live import DEADLINE, KMEM, Program
 
+from kmem.live.metrics import ProcessesCollector
 from kmem.live.pprof import read
 from kmem.live.registry.find import open_process
 
@@ -62,6 +66,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v1/metrics":
+            sent = Sent(self.path, {}, self.headers.get("Authorization"), {"metrics": body})
+            self.server.sent.append(sent)
+            self.answer(self.server.statuses.pop(0) if self.server.statuses else 200)
+            return
         head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
         message = BytesParser().parsebytes(head + body)
         assert message.is_multipart()
@@ -72,7 +81,9 @@ class Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         token = self.headers.get("Authorization")
         self.server.sent.append(Sent(url.path, parse_qs(url.query), token, parts))
-        status = self.server.statuses.pop(0) if self.server.statuses else 200
+        self.answer(self.server.statuses.pop(0) if self.server.statuses else 200)
+
+    def answer(self, status: int) -> None:
         self.send_response(status)
         if status == 302:
             self.send_header("Location", "/elsewhere")
@@ -109,7 +120,7 @@ def push(*words: object) -> subprocess.CompletedProcess[str]:
         [KMEM, "push", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=DEADLINE,
+        timeout=3 * DEADLINE,
         check=False,
     )
 
@@ -185,7 +196,7 @@ def test_a_token(standing: Standing, leaking: Program, tmp_path: Path) -> None:
 def test_failures(standing: Standing, leaking: Program) -> None:
     """A failure is one line; the server is asked again after a pause, and then that is a line."""
     standing.statuses = [503, 302]
-    words = ("--process", leaking.pid, "--seconds", 1, "--rounds", 9)
+    words = ("--process", leaking.pid, "--seconds", 1, "--rounds", 7)
     done = push(standing.url, *words)
     assert done.returncode == 0
     first, again = done.stderr.splitlines()
@@ -193,11 +204,75 @@ def test_failures(standing: Standing, leaking: Program) -> None:
         f"kmem: push: {standing.url}: 503 Service Unavailable; profiles are lost until it takes"
         " them"
     )
-    lost = 9 - int(done.stdout.split()[0])
+    lost = 7 - int(done.stdout.split()[0])
     assert again == f"kmem: push: {standing.url}: takes profiles again; {lost} were lost"
-    assert 2 < lost < 9
+    assert 2 < lost < 7
     # A redirect is a failure, too: the token and the heap's content are for the server alone.
     assert all(sent.path == "/ingest" for sent in standing.sent)
+
+
+def resources_of(sent: Sent) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Attributes of each resource, and its metrics by name."""
+    request = ExportMetricsServiceRequest.FromString(sent.parts["metrics"])
+    return [
+        (attributes_of(one.resource), {m.name: m for m in one.scope_metrics[0].metrics})
+        for one in request.resource_metrics
+    ]
+
+
+def attributes_of(one: Any) -> dict[str, Any]:
+    return {
+        pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in one.attributes
+    }
+
+
+def test_metrics(standing: Standing, leaking: Program, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef")
+    with pushing("--metrics", standing.url, "--every", 1, "--token-file", file) as process:
+        wait_for(standing, 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=DEADLINE) == ("", "")
+    assert {(sent.path, sent.token) for sent in standing.sent} == {
+        ("/v1/metrics", "Bearer 0123456789abcdef")
+    }
+    resources = resources_of(standing.sent[0])
+    machine = next(metrics for attributes, metrics in resources if "process.pid" not in attributes)
+    assert machine["kmem_processes"].gauge.data_points[0].as_int >= 1
+    attributes, metrics = next(one for one in resources if one[0].get("process.pid") == leaking.pid)
+    assert attributes["service.name"] == attributes["process.executable.name"]
+    assert attributes["service.name"].startswith("python")
+    resident = metrics["kmem_process_resident_bytes"]
+    assert resident.unit == "By" and resident.gauge.data_points[0].as_int > 1 << 20
+    taken = metrics["kmem_cache_taken_objects"]
+    assert taken.sum.is_monotonic and taken.sum.aggregation_temporality == 2  # cumulative
+    caches = {attributes_of(point)["cache"]: point.as_int for point in taken.sum.data_points}
+    assert caches and all(name.startswith(("kmalloc", "kmem")) for name in caches)
+    # All metrics that /metrics has, by name, are there.
+    families = {family.name for family in ProcessesCollector().collect() if family.samples}
+    assert families <= {name for _, of_one in resources for name in of_one}
+
+
+def test_metrics_that_are_not_taken(standing: Standing) -> None:
+    standing.statuses = [400]
+    with pushing("--metrics", standing.url, "--every", 1) as process:
+        wait_for(standing, 2)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        said, errors = process.communicate(timeout=DEADLINE)
+    assert said == ""
+    first, again = errors.splitlines()
+    assert first == (
+        f"kmem: push: {standing.url}: did not take them; metrics are lost until it takes them"
+    )
+    assert again.startswith(f"kmem: push: {standing.url}: takes metrics again; ")
+
+
+def test_both(standing: Standing, leaking: Program) -> None:
+    words = ("--process", leaking.pid, "--seconds", 1, "--rounds", 1)
+    done = push(standing.url, *words, "--metrics", standing.url)
+    assert (done.stdout, done.stderr) == ("1 profiles sent\n", "")
+    assert {sent.path for sent in standing.sent} == {"/ingest", "/v1/metrics"}
 
 
 def test_nobody_there(leaking: Program) -> None:
@@ -239,6 +314,9 @@ def test_ends_with_its_process(standing: Standing) -> None:
     [
         (["ftp://x"], "push: ftp://x: expected http://HOST:PORT or https://HOST"),
         (["http://x?a=b"], "push: http://x?a=b: expected http://HOST:PORT or https://HOST"),
+        ([], "push: expected a URL for profiles, --metrics URL, or both"),
+        (["--metrics", "x"], "push: x: expected http://HOST:PORT or https://HOST"),
+        (["http://x", "--every", "0"], "push: --every 0: expected 1 to 3600"),
         (["http://x", "--seconds", "0.5"], "push: --seconds 0.5: expected 1 to 3600"),
         (["http://x", "--interval", "7"], "push: --interval 7: expected 1024 to 1099511627776"),
         (["http://x", "--process", "1"], "push: process 1: expected one of yours on libkmem"),

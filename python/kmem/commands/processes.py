@@ -294,12 +294,13 @@ def serve(
 @app.command()
 def push(
     url: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="URL",
-            help="A server that takes profiles as Pyroscope does, like http://127.0.0.1:4040.",
+            metavar="[URL]",
+            help="A server that takes profiles as Pyroscope does, like http://127.0.0.1:4040; "
+            "without it only metrics are sent.",
         ),
-    ],
+    ] = None,
     processes: Annotated[
         list[int] | None,
         typer.Option(
@@ -340,12 +341,24 @@ def push(
             parser=file_name,
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="URL",
+            help="A server that takes metrics by OTLP over HTTP, like http://127.0.0.1:4318: the "
+            "figures of `kmem serve`'s /metrics.",
+        ),
+    ] = None,
+    every: Annotated[
+        float, typer.Option("--every", help="Seconds between two times of metrics, 1 to 3600.")
+    ] = 15,
 ) -> None:
-    """Send heap profiles of running programs to a server, one after the other (docs/profiles.md).
+    """Send heap profiles and figures of running programs to servers (docs/profiles.md).
 
-    The server shows them as Pyroscope shows others: bytes and objects in use, and allocated
-    meanwhile, by program, process and host. Where the server takes none, profiles are lost, with a
-    line, and it is asked again after a pause.
+    Profiles are shown as Pyroscope shows others: bytes and objects in use, and allocated meanwhile,
+    by program, process and host. What a server does not take is lost, with a line, and the server
+    is asked again after a pause.
     """
     from kmem.live.push import push as push_profiles
 
@@ -357,4 +370,6 @@ def push(
         interval=interval,
         token_file=token_file,
         rounds=rounds,
+        metrics=metrics,
+        every=every,
     )

@@ -15,7 +15,7 @@ EXTRA_OF = {
     "trim": "figures",
     "profile": "profile",
     "guards": "profile",
-    "push": "profile",
+    "push": "push",
     "bench": "bench",
     "top": "watch",
     "serve": "watch",

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem push`: profiles of running programs, one after the other, to a server of profiles.
+"""`kmem push`: profiles of running programs, one after the other, to a server of profiles, and
+figures to a server of metrics (push_metrics.py).
 
-Each is a POST to URL/ingest as Pyroscope's server, and Grafana's Alloy, take it (its "Server HTTP
-API"): the query has the program's name with labels, the times and the format; the body is a form
-with the pprof file and what its figures are.
+Each profile is a POST to URL/ingest as Pyroscope's server, and Grafana's Alloy, take it (its
+"Server HTTP API"): the query has the program's name with labels, the times and the format; the body
+is a form with the pprof file and what its figures are.
 """
 
 import fnmatch
@@ -29,14 +30,14 @@ from kmem.common.errors import BadUsage, KmemError, say
 from kmem.common.signals import end_as_by_ctrl_c
 from kmem.live.profile import LEAST, MOST, signals_kept, take
 from kmem.live.profile_files import TYPES, Profile, pprof_of
+from kmem.live.receivers import ANSWER_SECONDS, Receiver
 from kmem.live.registry.find import read_each
 from kmem.live.tokens import read_token
 from kmem.live.watch import Figures, read_figures
 
 PROFILES_AT_ONCE = 16  # further programs have their turn behind these
+LINES_MOST = 1000  # different lines on standard error
 SECONDS_LEAST, SECONDS_MOST = 1.0, 3600.0
-ANSWER_SECONDS = 10
-PAUSE_LEAST, PAUSE_MOST = 2.0, 300.0  # seconds, behind a failure
 SERVER_NAMES_LEFT_OUT = re.compile(r"[^\w.-]+", re.ASCII)  # they would end a label or a name
 
 
@@ -80,27 +81,20 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Server:
-    """Where profiles go. After a failure it is left alone for a while, which doubles."""
+class Profiles(Receiver):
+    """Where profiles go."""
+
+    what = "profiles"
 
     def __init__(self, url: str, token: str | None) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            raise BadUsage(f"push: {url}: expected http://HOST:PORT or https://HOST")
-        self.url = url.rstrip("/")
+        super().__init__(url)
         self.token = token
         self.opener = urllib.request.build_opener(NoRedirects)
-        self.lock = threading.Lock()
-        self.pause = 0.0
-        self.until = 0.0
-        self.lost = 0  # profiles, since the last that was taken
 
     def send(self, figures: Figures, made: Profile) -> bool:
         """Whether the server has the profile now."""
-        with self.lock:
-            if time.monotonic() < self.until:
-                self.lost += 1
-                return False
+        if self.rests():
+            return False
         begin = made.time_ns / 1e9
         query = {
             "name": application(figures),
@@ -137,21 +131,6 @@ class Server:
             return True
         return False
 
-    def failed(self, reason: str) -> None:
-        with self.lock:
-            first = not self.lost
-            self.lost += 1
-            self.pause = min(max(2 * self.pause, PAUSE_LEAST), PAUSE_MOST)
-            self.until = time.monotonic() + self.pause
-        if first:
-            say(f"push: {self.url}: {reason}; profiles are lost until it takes them")
-
-    def succeeded(self) -> None:
-        with self.lock:
-            lost, self.lost, self.pause, self.until = self.lost, 0, 0.0, 0.0
-        if lost:
-            say(f"push: {self.url}: takes profiles again; {lost} were lost")
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -175,8 +154,61 @@ class Chosen:
         ]
 
 
+class Profiler:
+    """Takes profiles of the chosen processes and sends them."""
+
+    def __init__(self, server: Profiles, chosen: Chosen, seconds: float, interval: int) -> None:
+        self.server, self.chosen = server, chosen
+        self.seconds, self.interval = seconds, interval
+        self.said: set[str] = set()
+
+    def complain(self, line: str) -> None:
+        """Once: users' programs must not fill the disk with lines."""
+        if line not in self.said and len(self.said) < LINES_MOST:
+            self.said.add(line)
+            say(line)
+
+    def one(self, figures: Figures, signals: list[int]) -> bool:
+        try:
+            made, _ = take(
+                figures.process,
+                seconds=self.seconds,
+                interval=self.interval,
+                slices=0,
+                growth=False,
+                signals=signals,
+            )
+        except KmemError as error:
+            self.complain(f"push: left out: {error}")
+            return False
+        return self.server.send(figures, made)
+
+    def run(self, rounds: int, signals: list[int]) -> int:
+        """Until a signal comes or so many rounds are done, 0: for ever. How many were sent."""
+        sent, begins = 0, True
+        with ThreadPoolExecutor(PROFILES_AT_ONCE) as pool:
+            while not signals:
+                begun = time.monotonic()
+                found = self.chosen.find(self.complain)
+                missing = self.chosen.processes - {figures.process for figures in found}
+                if missing and begins:
+                    one = min(missing)
+                    raise KmemError(f"push: process {one}: expected one of yours on libkmem")
+                if self.chosen.processes and not found:
+                    break  # they have ended
+                begins = False
+                sent += sum(pool.map(lambda figures: self.one(figures, signals), found))
+                rounds -= 1
+                if not rounds:
+                    break
+                # Without a process a round takes no time.
+                while not (signals or found) and time.monotonic() < begun + 1:
+                    time.sleep(0.05)
+        return sent
+
+
 def push(
-    url: str,
+    url: str | None,
     *,
     processes: list[int],
     pattern: str,
@@ -184,55 +216,40 @@ def push(
     interval: int,
     token_file: Path | None,
     rounds: int,
+    metrics: str | None,
+    every: float,
 ) -> None:
-    """Profile and send until a signal comes, or for so many rounds; 0: for ever."""
+    """Send profiles to URL and metrics to another, either of which may be None."""
+    if url is None and metrics is None:
+        raise BadUsage("push: expected a URL for profiles, --metrics URL, or both")
     if not SECONDS_LEAST <= seconds <= SECONDS_MOST:
         raise BadUsage(
             f"push: --seconds {seconds:g}: expected {SECONDS_LEAST:g} to {SECONDS_MOST:g}"
         )
+    if not SECONDS_LEAST <= every <= SECONDS_MOST:
+        raise BadUsage(f"push: --every {every:g}: expected {SECONDS_LEAST:g} to {SECONDS_MOST:g}")
     if not LEAST <= interval <= MOST:
         raise BadUsage(f"push: --interval {interval}: expected {LEAST} to {MOST} bytes")
-    server = Server(url, None if token_file is None else read_token("push", token_file))
+    token = None if token_file is None else read_token("push", token_file)
     chosen = Chosen(frozenset(processes), pattern)
-    said: set[str] = set()
+    profiler = None if url is None else Profiler(Profiles(url, token), chosen, seconds, interval)
+    end = threading.Event()
+    thread = None
+    if metrics is not None:
+        from kmem.live.push_metrics import Metrics
 
-    def complain(line: str) -> None:
-        if line not in said and len(said) < 1000:
-            said.add(line)
-            say(line)
-
-    def one(figures: Figures, signals: list[int]) -> bool:
-        try:
-            made, _ = take(
-                figures.process,
-                seconds=seconds,
-                interval=interval,
-                slices=0,
-                growth=False,
-                signals=signals,
-            )
-        except KmemError as error:
-            complain(f"push: left out: {error}")
-            return False
-        return server.send(figures, made)
+        thread = threading.Thread(target=Metrics(metrics, token).run, args=(every, end))
 
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
-    sent, begins = 0, True
-    with signals_kept() as signals, ThreadPoolExecutor(PROFILES_AT_ONCE) as pool:
-        while not signals:
-            begun = time.monotonic()
-            found = chosen.find(complain)
-            missing = set(processes) - {figures.process for figures in found}
-            if missing and begins:
-                raise KmemError(f"push: process {min(missing)}: expected one of yours on libkmem")
-            if processes and not found:
-                break  # they have ended
-            begins = False
-            sent += sum(pool.map(lambda figures: one(figures, signals), found))
-            rounds -= 1
-            if not rounds:
-                break
-            # Without a process a round takes no time.
-            while not signals and time.monotonic() < begun + min(seconds, 1 if not found else 0):
+    with signals_kept() as signals:
+        if thread:
+            thread.start()
+        try:
+            if profiler:
+                typer.echo(f"{profiler.run(rounds, signals)} profiles sent")
+            while thread and not profiler and not signals:
                 time.sleep(0.05)
-    typer.echo(f"{sent} profiles sent")
+        finally:
+            end.set()
+            if thread:
+                thread.join()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A server that something is sent to, and what is said when it does not take it."""
+
+import threading
+import time
+import urllib.parse
+from typing import ClassVar
+
+from kmem.common.errors import BadUsage, say
+
+ANSWER_SECONDS = 10
+PAUSE_LEAST, PAUSE_MOST = 2.0, 300.0  # seconds, behind a failure
+
+
+class Receiver:
+    """After a failure a server is left alone for a while, which doubles."""
+
+    what: ClassVar[str]  # is sent
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+            raise BadUsage(f"push: {url}: expected http://HOST:PORT or https://HOST")
+        self.url = url.rstrip("/")
+        self.lock = threading.Lock()
+        self.pause = 0.0
+        self.until = 0.0
+        self.lost = 0  # since the last that was taken
+
+    def rests(self) -> bool:
+        """Whether it is left alone; then something is lost."""
+        with self.lock:
+            rests = time.monotonic() < self.until
+            self.lost += rests
+            return rests
+
+    def failed(self, reason: str) -> None:
+        with self.lock:
+            first = not self.lost
+            self.lost += 1
+            self.pause = min(max(2 * self.pause, PAUSE_LEAST), PAUSE_MOST)
+            self.until = time.monotonic() + self.pause
+        if first:
+            say(f"push: {self.url}: {reason}; {self.what} are lost until it takes them")
+
+    def succeeded(self) -> None:
+        with self.lock:
+            lost, self.lost, self.pause, self.until = self.lost, 0, 0.0, 0.0
+        if lost:
+            say(f"push: {self.url}: takes {self.what} again; {lost} were lost")
