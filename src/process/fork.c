@@ -60,12 +60,24 @@ static bool is_alone(void)
         return !reclaim_thread_is_there() && system_threads_asked() == THREADS_ONE;
 }
 
+static bool leave_to_interrupted(struct lock *lock)
+{
+        if (!own.forks || own.count == OWN_LOCKS_MAX || !lock_is_held(lock))
+                return false;
+        own.locks[own.count++] = lock;
+        return true;
+}
+
 static void take(struct lock *lock)
 {
-        if (own.forks && own.count < OWN_LOCKS_MAX && lock_is_held(lock))
-                own.locks[own.count++] = lock;
-        else
+        if (!leave_to_interrupted(lock))
                 lock_take(lock);
+}
+
+static void take_pool(struct lock *lock)
+{
+        if (!leave_to_interrupted(lock))
+                pool_lock_take(lock);
 }
 
 static bool is_own(const struct lock *lock)
@@ -107,7 +119,7 @@ static void prepare(void)
         take(&deferred_lock);
         rcu_fork_take(take);
         take(&hardened_open_lock);
-        hardened_each_lock(take);
+        hardened_each_lock(take_pool, take);
         take(&huge_lock);
         take(&purge_lock);
         pages_each_lock(take);
@@ -135,7 +147,7 @@ static void release_all(void (*release)(struct lock *lock))
         pages_each_lock(release);
         release(&purge_lock);
         release(&huge_lock);
-        hardened_each_lock(release);
+        hardened_each_lock(release, release);
         release(&hardened_open_lock);
         rcu_fork_release(release);
         release(&deferred_lock);

@@ -189,7 +189,7 @@ static KMEM_ALWAYS_INLINE void *object_take(uint32_t number, enum block_form for
 
         if (locks) {
                 pool_open(pool);
-                lock_take(&pool->lock);
+                pool_lock_take(&pool->lock);
         }
         record = pool->current;
         if (unlikely(!record || !record->free)) {
@@ -428,7 +428,7 @@ static KMEM_ALWAYS_INLINE void object_free(void *block, size_t size, enum block_
         bool has_memory = record->number;
 
         if (locks)
-                lock_take(&pool->lock);
+                pool_lock_take(&pool->lock);
         if (unlikely(!free_is_right(place, block, size, form, has_memory))) {
                 pool_drop(pool, locks);
                 wrong_free(block, size, form, call, site);

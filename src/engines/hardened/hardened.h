@@ -305,7 +305,9 @@ KMEM_HIDDEN uint32_t hardened_first_used(const char *object, uint32_t bytes);
 /* Checks all that waits, and the canaries of all objects that are out. Pools in use are left out. */
 KMEM_HIDDEN void hardened_sweep(void);
 KMEM_HIDDEN size_t hardened_trim(void);
-KMEM_HIDDEN void hardened_each_lock(void (*act)(struct lock *lock));
+/* @pool: for the locks of pools. */
+KMEM_HIDDEN void hardened_each_lock(void (*pool)(struct lock *lock),
+                                    void (*act)(struct lock *lock));
 
 struct hardened_counts {
         uint64_t blocks, bytes;             /* handed out and not freed; bytes with canaries */
@@ -371,19 +373,32 @@ static inline void pool_open(struct pool *pool)
         lock_drop(&hardened_open_lock);
 }
 
+/*
+ * The lock of a pool is left by a plain store, which is half the price of a pair: its waiters never sleep on the word,
+ * so nobody has to be woken. They look again and again, and sleep a little in between: a pool is held for tens of cycles,
+ * and threads choose pools so that two seldom want the same.
+ */
+KMEM_HIDDEN void pool_lock_wait(struct lock *lock);
+
+static inline void pool_lock_take(struct lock *lock)
+{
+        if (unlikely(!lock_try(lock)))
+                pool_lock_wait(lock);
+}
+
 static inline bool pool_take(struct pool *pool)
 {
         bool locks = hardened_has_threads();
 
         if (locks)
-                lock_take(&pool->lock);
+                pool_lock_take(&pool->lock);
         return locks;
 }
 
 static inline void pool_drop(struct pool *pool, bool locked)
 {
         if (locked)
-                lock_drop(&pool->lock);
+                lock_drop_unslept(&pool->lock);
 }
 
 #endif

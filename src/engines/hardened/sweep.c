@@ -20,6 +20,19 @@ struct found {
 
 struct lock hardened_open_lock;
 
+enum { SPIN_ROUNDS = 64, WAIT_NS = 50000 };
+
+void pool_lock_wait(struct lock *lock)
+{
+        for (unsigned int round = 1;; round++) {
+                cpu_relax();
+                if (!lock_is_held(lock) && lock_try(lock))
+                        return;
+                if (round % SPIN_ROUNDS == 0)
+                        system_sleep_ns(WAIT_NS);
+        }
+}
+
 static bool pool_is_used(const struct pool *pool)
 {
         return load_relaxed(&pool->opened);
@@ -47,7 +60,7 @@ static void sweep_pool(struct pool *pool, const struct hardened_class *class, st
                 return;
         check_waiting_locked(pool->drawn, class->drawn, class->size, found);
         check_waiting_locked(pool->aged, class->aged, class->size, found);
-        lock_drop(&pool->lock);
+        lock_drop_unslept(&pool->lock);
 }
 
 /* HARD-5. Objects that are taken or freed meanwhile would look harmed, so other threads' pools are left out. */
@@ -93,7 +106,7 @@ static void sweep_chunk(uint32_t number, struct found *found)
                         continue;
                 if (record->place != SLAB_RELEASED && record->free < class->objects)
                         check_canaries(record, class, found);
-                lock_drop(&pool->lock);
+                lock_drop_unslept(&pool->lock);
         }
 }
 
@@ -136,13 +149,13 @@ size_t hardened_trim(void)
         return bytes;
 }
 
-void hardened_each_lock(void (*act)(struct lock *lock))
+void hardened_each_lock(void (*pool)(struct lock *lock), void (*act)(struct lock *lock))
 {
         if (!hardened.bytes)
                 return;
         for (uint32_t number = 0; number < hardened.arenas * HARDENED_CLASSES; number++)
                 if (pool_is_used(&hardened.pools[number]))
-                        act(&hardened.pools[number].lock);
+                        pool(&hardened.pools[number].lock);
         act(&hardened_large_lock);
         act(&hardened_grow_lock);
 }

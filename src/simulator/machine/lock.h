@@ -86,6 +86,11 @@ static inline void lock_drop(struct lock *lock)
                 sim_lock_leave(lock);
 }
 
+static inline void lock_drop_unslept(struct lock *lock)
+{
+        lock_drop(lock);
+}
+
 static inline void lock_reset(struct lock *lock)
 {
         lock->held = 0;
