@@ -5,6 +5,7 @@
  */
 #include "engines/engine.h"
 
+#include "machine/fatal.h"
 #include "machine/message.h"
 #include "base/options.h"
 #include "kmem.h"
@@ -30,7 +31,7 @@ uint32_t engine_align(const struct kmem_cache *cache)
 void engine_bad_free(const struct kmem_cache *cache, const void *object, const char *wrong)
 {
         if (options.bad_free == BAD_FREE_ABORT)
-                message_fatal("free of %p to cache \"%s\": it %s", object, cache->name, wrong);
+                fatal_call("free of %p to cache \"%s\": it %s", object, cache->name, wrong);
         message("free of %p to cache \"%s\": it %s; ignored", object, cache->name, wrong);
 }
 

@@ -7,6 +7,7 @@
 
 #include "engines/hardened/hardened.h"
 #include "heap/accounted.h"
+#include "machine/fatal.h"
 #include "machine/message.h"
 #include "base/options.h"
 #include "page/large.h"
@@ -313,7 +314,7 @@ void report_bad_free(const char *call, void *block, const char *wrong)
                 return;
         }
         if (options.bad_free != BAD_FREE_IGNORE)
-                message_fatal("%s(%p): %s", call, block, wrong);
+                fatal_call("%s(%p): %s", call, block, wrong);
         message("%s(%p): %s; ignored", call, block, wrong);
 }
 

@@ -5,6 +5,7 @@
  */
 #include "percpu/percpu.h"
 
+#include "machine/fatal.h"
 #include "machine/message.h"
 #include "base/options.h"
 #include "percpu/array.h"
@@ -186,8 +187,8 @@ static KMEM_COLD void report_double_free(struct kmem_cache *cache, void *object)
                 message("kmem_cache_free_bulk(%s, %p): free already (double free); ignored",
                         cache->name, object);
         else
-                message_fatal("kmem_cache_free_bulk(%s, %p): free already (double free)",
-                              cache->name, object);
+                fatal_call("kmem_cache_free_bulk(%s, %p): free already (double free)", cache->name,
+                           object);
 }
 
 void percpu_free_bulk_slow(struct kmem_cache *cache, void **objects, unsigned int count)

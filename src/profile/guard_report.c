@@ -6,13 +6,13 @@
  * A report may be made in a signal handler, in the middle of anything: it uses system calls and
  * static memory only. One thread reports at a time, and others wait, because a thread that has
  * reported usually ends the process. Functions are not named here, as the dynamic linker takes a
- * lock for that; files and offsets come from /proc/self/maps.
+ * lock for that; places in files stand for them (machine/code_map.h).
  */
 #define _GNU_SOURCE
 #include "profile/guard.h"
 
-#include "lang/number.h"
 #include "lang/text.h"
+#include "machine/code_map.h"
 #include "machine/fault.h"
 #include "machine/file.h"
 #include "machine/message.h"
@@ -23,9 +23,6 @@
 
 enum {
         TRACES = 3,
-        FILES = 24,
-        PATH_BYTES = 200,
-        LINE_BYTES = 1024,
         REPORT_BYTES = 16 << 10,
         WALK_BYTES = 12 << 10, /* room on the stack for a walk */
         REPORTS_MOST = 64,     /* of a process; others are only counted */
@@ -40,21 +37,10 @@ struct trace {
         uintptr_t frame[STACK_FRAMES];
 };
 
-/* The place of a frame: a file and its offset there, and the offset from where the file begins. */
-struct frame_place {
-        uint32_t file; /* 0: none */
-        uint64_t offset;
-        uint64_t from_start;
-};
-
 /* Of the thread that reports. */
 static struct {
         struct trace trace[TRACES];
-        struct frame_place place[TRACES][STACK_FRAMES];
-        char file[FILES + 1][PATH_BYTES]; /* from 1 on */
-        uintptr_t file_start;             /* of the newest file */
-        uint32_t files;
-        char line[LINE_BYTES]; /* of /proc/self/maps */
+        struct code_map *map; /* NULL: places are not known */
         char text[REPORT_BYTES];
 } report KMEM_SPARSE;
 static uint32_t reporting; /* a thread has `report` */
@@ -100,85 +86,19 @@ static void add_here(struct trace *trace, uintptr_t instruction)
         trace->frame[0]++;
 }
 
-/* A mapping of a file: the frames in it get their places. */
-static void look_at_mapping(uintptr_t start, uintptr_t end, uint64_t offset, const char *path)
-{
-        if (strncmp(report.file[report.files], path, PATH_BYTES - 1) != 0) {
-                if (report.files == FILES)
-                        return;
-                strncpy(report.file[++report.files], path, PATH_BYTES - 1);
-                report.file_start = start - offset;
-        }
-        for (int t = 0; t < TRACES; t++)
-                for (uint32_t i = 0; i < report.trace[t].count; i++) {
-                        uintptr_t address = report.trace[t].frame[i] - 1;
-
-                        if (address - start < end - start)
-                                report.place[t][i] = (struct frame_place){
-                                        .file = report.files,
-                                        .offset = address - start + offset,
-                                        .from_start = address - report.file_start,
-                                };
-                }
-}
-
-/* START-END RIGHTS OFFSET DEVICE INODE PATH */
-static void look_at_line(const char *line)
-{
-        uint64_t start, end, offset;
-        const char *path = strchr(line, '/');
-
-        if (!path || number_scan(&line, 16, &start) != NUMBER_READ || *line++ != '-' ||
-            number_scan(&line, 16, &end) != NUMBER_READ)
-                return;
-        line = *line ? strchr(line + 1, ' ') : NULL;
-        if (!line++ || number_scan(&line, 16, &offset) != NUMBER_READ)
-                return;
-        look_at_mapping((uintptr_t)start, (uintptr_t)end, offset, path);
-}
-
-static void find_places(void)
-{
-        size_t used = 0;
-        long file = file_open("/proc/self/maps");
-        long got;
-
-        report.files = 0;
-        report.file[0][0] = '\0';
-        memset(report.place, 0, sizeof(report.place));
-        while (file >= 0 &&
-               (got = file_next(file, report.line + used, LINE_BYTES - 1 - used)) > 0) {
-                char *line = report.line;
-                char *end;
-
-                used += (size_t)got;
-                report.line[used] = '\0';
-                for (; (end = strchr(line, '\n')); line = end + 1) {
-                        *end = '\0';
-                        look_at_line(line);
-                }
-                used -= (size_t)(line - report.line);
-                memmove(report.line, line, used);
-                /* A line that does not fit is a mapping with a long path: it is left out. */
-                if (used == LINE_BYTES - 1)
-                        used = 0;
-        }
-        if (file >= 0)
-                file_close(file);
-}
-
 /* ---- The texts ----------------------------------------------------------------------------------- */
 
-static void add_frame_line(struct text *text, uintptr_t address, const struct frame_place *place)
+static void add_frame_line(struct text *text, uintptr_t address)
 {
-        const char *name = report.file[place->file];
-        const char *slash = strrchr(name, '/');
+        size_t start = text->used;
 
-        if (place->file)
-                text_add(text, "kmem:     [%s]+0x%lx\n", slash ? slash + 1 : name,
-                         (unsigned long)place->from_start + 1);
+        text_add(text, "kmem:     ");
+        text->used += code_map_text(report.map, address, text->start + text->used,
+                                    text->room - text->used);
+        if (text->used < text->room - 1)
+                text_add(text, "\n");
         else
-                text_add(text, "kmem:     0x%lx\n", (unsigned long)address);
+                text->used = start; /* it has no room */
 }
 
 /* "12 bytes behind the object" and the like. */
@@ -224,7 +144,7 @@ static void add_lines(struct text *text, const struct guard_event *event)
                 if (!trace->count)
                         text_add(text, "kmem:     (no stack)\n");
                 for (uint32_t i = 0; i < trace->count; i++)
-                        add_frame_line(text, trace->frame[i], &report.place[t][i]);
+                        add_frame_line(text, trace->frame[i]);
         }
 }
 
@@ -248,11 +168,13 @@ static void add_trace_json(struct text *text, int t)
 
         text_add(text, ",\"%s\":{\"thread\":%u,\"frames\":[", trace->key, trace->thread);
         for (uint32_t i = 0; i < trace->count; i++) {
-                const struct frame_place *place = &report.place[t][i];
+                struct code_place place = {0};
 
+                if (report.map)
+                        place = code_map_find(report.map, trace->frame[i]);
                 text_add(text, "%s[", i ? "," : "");
-                add_quoted(text, report.file[place->file]);
-                text_add(text, ",%lu,%lu]", (unsigned long)place->offset,
+                add_quoted(text, place.path ? place.path : "");
+                text_add(text, ",%lu,%lu]", (unsigned long)place.offset,
                          (unsigned long)trace->frame[i]);
         }
         text_add(text, "]}");
@@ -314,12 +236,13 @@ void guard_report(const struct guard_event *event)
         add_step(&report.trace[1], event->guard ? &event->guard->allocated : &none, "allocated",
                  "allocated");
         add_step(&report.trace[2], event->guard ? &event->guard->freed : &none, "freed", "freed");
-        find_places();
+        report.map = code_map_take();
         text_begin(&text, report.text, sizeof(report.text));
         add_lines(&text, event);
         message_write(STDERR_FILENO, text.start, text.used);
         text_begin(&text, report.text, sizeof(report.text));
         add_json(&text, event);
         write_file(&text);
+        code_map_drop(report.map);
         store_release(&reporting, 0u);
 }

@@ -111,6 +111,28 @@ def guards(
 
 
 @app.command()
+def symbolize(
+    log: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Log with reports; default or -: standard input.",
+            parser=file_name,
+        ),
+    ] = None,
+) -> None:
+    """Print a log with functions, files and lines in the library's reports (docs/debugging.md).
+
+    Places of code, PATH+0xOFFSET, become functions, those that were inlined first; all else stays
+    as it is: PROGRAM 2>&1 | kmem symbolize. Programs and libraries are read from their paths, debug
+    files by their build ids.
+    """
+    from kmem.live.reports import symbolize_file
+
+    symbolize_file(log)
+
+
+@app.command()
 def profile(
     source: Annotated[
         Any,

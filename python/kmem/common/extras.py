@@ -16,6 +16,7 @@ EXTRA_OF = {
     "profile": "profile",
     "guards": "profile",
     "push": "push",
+    "symbolize": "profile",
     "bench": "bench",
     "top": "watch",
     "serve": "watch",

@@ -52,20 +52,26 @@ class Image:
 
     def lines_at(self, offset: int) -> tuple[Line, ...]:
         """The functions at a place in the file: those inlined there first, then the outer one."""
-        if self.names is None:
-            return ()
         for start, size, address in self.parts:
             if start <= offset < start + size:
-                try:
-                    found = self.names.lookup(offset - start + address)
-                except Exception:
-                    return ()
-                return tuple(
-                    Line(printable(plain(one.symbol)), printable(one.full_path or ""), one.line)
-                    for one in found
-                    if one.symbol
-                )
+                return self.lines_of(offset - start + address)
         return ()
+
+    def lines_of(self, address: int) -> tuple[Line, ...]:
+        """Likewise at an address, counted from the first part's, as the file is loaded."""
+        parts = self.parts  # of a debug file alone they are not known
+        is_inside = any(start <= address < start + size for _, size, start in parts) or not parts
+        if self.names is None or not is_inside:
+            return ()
+        try:
+            found = self.names.lookup(address)
+        except Exception:
+            return ()
+        return tuple(
+            Line(printable(plain(one.symbol)), printable(one.full_path or ""), one.line)
+            for one in found
+            if one.symbol
+        )
 
 
 def read_file(path: Path) -> bytes:
@@ -125,6 +131,12 @@ def debug_names(
             except Exception:
                 continue
     return None
+
+
+def named_by_build(build_id: str) -> Image:
+    """The image of a program that is not here itself, by the debug file of its build."""
+    names = debug_names([Path("/")], "/", build_id, None)
+    return Image(names=names, build_id=build_id, has_lines=names is not None)
 
 
 def read_image(path: str, roots: Sequence[Path] = (Path("/"),)) -> Image:

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reports of debug caches in the kernel's format: gathers a call's text, then finds the names of
+ * Reports of debug caches in the kernel's format: gathers a call's text, then finds the places of
  * functions and writes it (report.h).
  */
 #define _GNU_SOURCE
 #include "engines/debug/report.h"
 
+#include "machine/code_map.h"
 #include "machine/message.h"
+#include "machine/stack.h"
 #include "base/metadata.h"
 #include "base/options.h"
 #include "lang/text.h"
@@ -304,10 +306,7 @@ static void add_caller(struct debug_report *report)
         report_add(report, "\n");
 }
 
-/*
- * Without memory for the names, or without a source of names, the addresses are written, each
- * behind a dot.
- */
+/* Without memory for places the addresses are written, each behind a dot. */
 static void write_marked(struct debug_report *report)
 {
         for (size_t i = 0; i < report->text.used; i++)
@@ -316,17 +315,24 @@ static void write_marked(struct debug_report *report)
         message_write(STDERR_FILENO, report->text.start, report->text.used);
 }
 
+/*
+ * Places in files, not names of functions: the dynamic linker takes a lock for those, which a
+ * thread may hold that waits for this one.
+ */
 static void write_report(struct debug_report *report)
 {
-        size_t bytes = stack_is_refused() ? 0 : symbols_resolve(report->text.start, NULL, 0) + 1;
-        char *named = bytes ? metadata_alloc(bytes) : NULL;
+        struct code_map *map = code_map_take();
+        size_t bytes = code_map_resolve(map, report->text.start, NULL, 0) + 1;
+        char *placed = metadata_alloc(bytes);
 
-        if (!named) {
+        if (placed) {
+                code_map_resolve(map, report->text.start, placed, bytes);
+                message_write(STDERR_FILENO, placed, bytes - 1);
+                metadata_free(placed, bytes);
+        } else {
                 write_marked(report);
-                return;
         }
-        message_write(STDERR_FILENO, named, symbols_resolve(report->text.start, named, bytes));
-        metadata_free(named, bytes);
+        code_map_drop(map);
 }
 
 /* Written behind a report that was cut. */

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reports: a line as of every wrong free, then the form of a debug cache's reports, then the end of the process. There
- * is no walk of the stack, and no content of blocks but the harmed byte: a report may be read by strangers.
+ * Reports: a line as of every wrong free, then the form of a debug cache's reports, then the callers as places in files,
+ * then the end of the process. There is no content of blocks but the harmed byte, and no address of code: a report may
+ * be read by strangers. The walk of the stack comes last, as the program's fault may have harmed the stack.
  */
 #include "engines/hardened/hardened.h"
 
 #include "base/options.h"
 #include "lang/bits.h"
 #include "lang/text.h"
+#include "machine/fatal.h"
 #include "machine/message.h"
 #include "machine/system.h"
 
@@ -81,5 +83,6 @@ void hardened_report(const char *call, const void *address, const char *title, c
         text_add(&text, "CPU: %u PID: %u Comm: %s\n", system_current_cpu(), system_thread_id(),
                  name);
         message_write(STDERR_FILENO, text.start, text.used);
+        print_callers();
         abort();
 }
