@@ -3,8 +3,9 @@
  * Waiting for an act of another thread, over futex. All zero is an event for which no thread waits.
  *
  * A waiter announces itself, checks its condition once more, and sleeps; a caller of event_wake
- * changes the condition first. The announcement is a sequentially consistent addition and the waker
- * fences before it looks. So either the check finds the change, or the waker finds the waiter.
+ * changes the condition first. The waiter fences behind its announcement, and the waker before it looks.
+ * So either the check finds the change, or the waker finds the waiter. A sequentially consistent addition
+ * would not do: C11 lets the check's loads, which are weaker, pass it, as processors of AArch64 do.
  */
 #ifndef KMEM_MACHINE_EVENT_H
 #define KMEM_MACHINE_EVENT_H
@@ -22,7 +23,8 @@ struct event {
  */
 static inline uint32_t event_announce(struct event *event)
 {
-        __atomic_add_fetch(&event->waiters, 1, __ATOMIC_SEQ_CST);
+        add_relaxed(&event->waiters, 1); /* relaxed: the fence orders it */
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
         /* Acquire: the caller's check comes after it; partner of the addition in event_wake. */
         return load_acquire(&event->sequence);
 }
