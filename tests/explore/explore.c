@@ -3,11 +3,12 @@
  * The explorer: runs a scenario in every schedule with up to a number of preemptions.
  *
  *     explore --list
- *     explore SCENARIO [--memory sc|tso] [--preemptions N] [--delays N] [--seconds N]
- *     explore SCENARIO [--memory sc|tso] --replay STEP:THREAD,STEP~QUESTION,...  [--steps]
+ *     explore SCENARIO [--memory sc|tso|ra] [--preemptions N] [--delays N] [--seconds N]
+ *     explore SCENARIO [--memory sc|tso|ra] --replay STEP:THREAD,STEP~QUESTION,...  [--steps]
  *
  * --memory tso gives each thread a store buffer; up to --delays (1) accesses of a schedule do not
- * see a store that another thread has made (memory.c).
+ * see a store that another thread has made (memory.c). --memory ra is C11's release and acquire; a delay
+ * is a stale read (views.c).
  *
  * Prints a line of figures for each bound. When a schedule fails, the explorer prints the reason
  * and the schedule, and ends with 1; with 2 for wrong arguments, and with 3 if time was over.
@@ -117,15 +118,18 @@ static enum memory read_memory(const char *text)
                 return MEMORY_SC;
         if (strcmp(text, "tso") == 0)
                 return MEMORY_TSO;
-        wrong("--memory", text, "sc or tso");
+        if (strcmp(text, "ra") == 0)
+                return MEMORY_RA;
+        wrong("--memory", text, "sc, tso or ra");
 }
 
 static void list(void)
 {
         for (unsigned int i = 0; scenario_tables[i]; i++)
                 for (const struct scenario *one = scenario_tables[i]; one->name; one++)
-                        printf("%s\t%s\t%s\n", one->name, one->large ? "large" : "small",
-                               one->about);
+                        if (strncmp(one->name, "litmus_", 7) != 0) /* not the library's */
+                                printf("%s\t%s\t%s\n", one->name, one->large ? "large" : "small",
+                                       one->about);
         exit(0);
 }
 
@@ -236,7 +240,9 @@ static void print_failure(const struct scenario *scenario, bool steps)
                        schedule->turn[i].delay ? '~' : ':',
                        schedule->turn[i].delay ? schedule->turn[i].delay
                                                : schedule->turn[i].thread);
-        printf("%s\n", memory == MEMORY_TSO ? " --memory tso" : "");
+        printf("%s\n", memory == MEMORY_TSO  ? " --memory tso"
+                       : memory == MEMORY_RA ? " --memory ra"
+                                             : "");
 }
 
 static uint64_t now_ms(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Store buffers. Each thread has one, a queue. An atomic store goes into it; the oldest store leaves
+ * Store buffers, MEMORY_TSO. Each thread has one, a queue. An atomic store goes into it; the oldest store leaves
  * it first and is seen by all from then on. A thread's own loads see its buffer. Locked
  * instructions, fences, system calls and a switch of the CPU to another thread empty it; a
  * membarrier empties all.
@@ -20,6 +20,7 @@
 #include "memory.h"
 
 #include "search.h"
+#include "views.h"
 
 #include <string.h>
 
@@ -166,6 +167,13 @@ void memory_flush(int thread)
         leave_buffer(thread, UINT64_MAX);
 }
 
+void memory_switch(int before, int thread)
+{
+        memory_flush(before);
+        if (memory == MEMORY_RA)
+                views_follow(thread, before);
+}
+
 bool memory_waits(int thread)
 {
         return buffers[thread].count != 0;
@@ -195,6 +203,7 @@ static bool stays_unseen(int self, struct buffer *buffer, struct store *store,
 
 void memory_give_way(int thread)
 {
+        views_give_way(thread);
         for (int other = 0; other < THREADS_MAX; other++)
                 for (unsigned int i = 0; i < buffers[other].count; i++)
                         buffers[other].store[i].unseen &= ~(UINT32_C(1) << thread);
@@ -218,36 +227,88 @@ static void see(int self, const struct place *place, const char *address, size_t
         }
 }
 
-void explore_see(const struct place *place, const volatile void *address, size_t bytes)
+/* TSO: the calling thread is about to access the bytes. */
+static void see_buffers(int self, const struct place *place, const volatile void *address,
+                        size_t bytes)
 {
-        int self = (int)explore_self() - 1;
-
-        if (self < 0 || memory == MEMORY_SC)
-                return;
         memory_leave(self);
         see(self, place, (const char *)(uintptr_t)address, bytes);
         memory_enter(self);
 }
 
-void explore_store_bytes(const struct place *place, volatile void *address, const void *value,
-                         size_t bytes)
+static void store_in_buffer(int self, const struct place *place, char *address, const void *value,
+                            size_t bytes)
 {
-        char *at = (char *)(uintptr_t)address;
-        int self = (int)explore_self() - 1;
-
-        /* A thread's own variables are at one address for all explored threads (search.c). */
-        if (self >= 0 && memory == MEMORY_TSO && !search_is_thread_local(at)) {
-                if (buffers[self].count == STORES_USUAL) {
-                        memory_leave(self);
-                        leave_buffer(self, buffers[self].store[0].number);
-                        memory_enter(self);
-                }
-                append(self, place, at, value, bytes);
+        if (buffers[self].count == STORES_USUAL) {
+                memory_leave(self);
+                leave_buffer(self, buffers[self].store[0].number);
+                memory_enter(self);
         }
-        memcpy(at, value, bytes);
+        append(self, place, address, value, bytes);
+        memcpy(address, value, bytes);
 }
 
-void explore_flush(void)
+/*
+ * The memory model of an access: sequentially consistent outside of explored threads, and for a
+ * thread's own variables, which are at one address for all explored threads (search.c).
+ */
+static enum memory memory_of(int self, const volatile void *address)
+{
+        return self < 0 || search_is_thread_local((const char *)(uintptr_t)address) ? MEMORY_SC
+                                                                                    : memory;
+}
+
+void explore_load_bytes(const struct place *place, const volatile void *address, void *value,
+                        size_t bytes, int order)
+{
+        int self = (int)explore_self() - 1;
+        enum memory model = memory_of(self, address);
+
+        if (model == MEMORY_RA) {
+                views_load(self, place, address, value, bytes, order);
+                return;
+        }
+        if (model == MEMORY_TSO)
+                see_buffers(self, place, address, bytes);
+        memcpy(value, (const char *)(uintptr_t)address, bytes);
+}
+
+void explore_store_bytes(const struct place *place, volatile void *address, const void *value,
+                         size_t bytes, int order)
+{
+        int self = (int)explore_self() - 1;
+        enum memory model = memory_of(self, address);
+
+        if (model == MEMORY_RA)
+                views_store(self, place, address, value, bytes, order);
+        else if (model == MEMORY_TSO)
+                store_in_buffer(self, place, (char *)(uintptr_t)address, value, bytes);
+        else
+                memcpy((char *)(uintptr_t)address, value, bytes);
+}
+
+void explore_see_newest(const struct place *place, const volatile void *address, size_t bytes,
+                        int order)
+{
+        int self = (int)explore_self() - 1;
+        enum memory model = memory_of(self, address);
+
+        if (model == MEMORY_RA)
+                views_read_newest(self, address, bytes, order);
+        else if (model == MEMORY_TSO)
+                see_buffers(self, place, address, bytes);
+}
+
+void explore_changed(const struct place *place, const volatile void *address, size_t bytes,
+                     int order)
+{
+        int self = (int)explore_self() - 1;
+
+        if (memory_of(self, address) == MEMORY_RA)
+                views_changed(self, place, address, bytes, order);
+}
+
+void explore_flush(int order)
 {
         int self = (int)explore_self() - 1;
 
@@ -255,6 +316,8 @@ void explore_flush(void)
                 return;
         memory_leave(self);
         memory_flush(self);
+        if (memory == MEMORY_RA)
+                views_fence(self, order);
 }
 
 void explore_flush_all(void)
@@ -266,4 +329,6 @@ void explore_flush_all(void)
         memory_leave(self);
         for (int thread = 0; thread < THREADS_MAX; thread++)
                 memory_flush(thread);
+        if (memory == MEMORY_RA)
+                views_fence_all();
 }

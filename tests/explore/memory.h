@@ -3,14 +3,15 @@
  * What other threads see of a thread's stores, and when.
  *
  * MEMORY_SC: at once, everything. MEMORY_TSO: x86 as its manuals and Sewell et al., "x86-TSO: a
- * rigorous and usable programmer's model for x86 multiprocessors" (CACM 2010) describe it.
+ * rigorous and usable programmer's model for x86 multiprocessors" (CACM 2010) describe it. MEMORY_RA: as
+ * C11's release, acquire and relaxed accesses and fences allow it (views.h).
  */
 #ifndef KMEM_EXPLORE_MEMORY_H
 #define KMEM_EXPLORE_MEMORY_H
 
 #include "scenario.h"
 
-enum memory { MEMORY_SC, MEMORY_TSO };
+enum memory { MEMORY_SC, MEMORY_TSO, MEMORY_RA };
 
 extern enum memory memory;
 
@@ -22,6 +23,8 @@ void memory_enter(int thread);
 void memory_leave(int thread);
 /* All stores of a thread become seen: its CPU runs another thread, or fences. */
 void memory_flush(int thread);
+/* A CPU goes from a thread to another. */
+void memory_switch(int before, int thread);
 /* The thread gives way to another, or waits: what it did not see it may see from now on. */
 void memory_give_way(int thread);
 /* Whether the thread has a store that others do not see yet; its place in *@place if not NULL. */

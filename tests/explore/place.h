@@ -33,17 +33,30 @@ enum access { ACCESS_READ, ACCESS_WRITE, ACCESS_LOCKED };
 void explore_point(const struct place *place, const volatile void *address, enum access access);
 
 /*
- * Behind a point: the access itself. explore_see lets the thread see what others have stored there,
- * or not (memory.h); explore_store_bytes stores, as the thread alone may see at first.
+ * Behind a point: the access itself, in its memory order (__ATOMIC_RELAXED and others). A thread loads
+ * what it may see (memory.h). A read-modify-write sees the newest value, and tells when it has
+ * changed it.
  */
-void explore_see(const struct place *place, const volatile void *address, size_t bytes);
+void explore_load_bytes(const struct place *place, const volatile void *address, void *value,
+                        size_t bytes, int order);
 void explore_store_bytes(const struct place *place, volatile void *address, const void *value,
-                         size_t bytes);
-/* All earlier stores of the calling thread, or of all threads, are seen. No points. */
-void explore_flush(void);
+                         size_t bytes, int order);
+void explore_see_newest(const struct place *place, const volatile void *address, size_t bytes,
+                        int order);
+void explore_changed(const struct place *place, const volatile void *address, size_t bytes,
+                     int order);
+/*
+ * A fence of the calling thread, or of all threads: under TSO all their earlier stores are seen. No
+ * points.
+ */
+void explore_flush(int order);
 void explore_flush_all(void);
-/* Points: a fence of the calling thread, and a fence of all threads. */
-void explore_fence(const struct place *place);
+/*
+ * Points: a fence of the calling thread; a system call, which is a fence on x86 and promises none;
+ * and a fence of all threads.
+ */
+void explore_fence(const struct place *place, int order);
+void explore_call(const struct place *place);
 void explore_membarrier(const struct place *place);
 
 /*

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Run scenarios of the explorer and print a table of their figures.
 
-    run.py EXPLORER [--memory sc|tso] [--preemptions N] [--quick] [--seconds N] [NAME...]
+    run.py EXPLORER [--memory sc|tso|ra] [--preemptions N] [--quick] [--seconds N] [NAME...]
 
 A scenario (or those whose names contain a NAME) is searched with no preemption, then with one, up
 to N (2). --quick searches the large scenarios with one preemption less. --seconds is the most time
 that a scenario may take. --memory tso gives each thread a store buffer, and each schedule one
-access that does not see what is in another's. Columns: executions, scheduling points that they
+access that does not see what is in another's; --memory ra is C11 with a stale read. Columns:
+executions, scheduling points that they
 passed, points with a choice, all of the last bound, and seconds. Exit status: 1 if a schedule
 fails, with the schedule printed, or if no scenario has a NAME; 2 for wrong arguments; 0 otherwise,
 also if time was over, which the table says.
@@ -66,7 +67,7 @@ def run(explorer: str, scenario: Scenario, memory: str, preemptions: int, second
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("explorer")
-    parser.add_argument("--memory", choices=["sc", "tso"], default="sc")
+    parser.add_argument("--memory", choices=["sc", "tso", "ra"], default="sc")
     parser.add_argument("--preemptions", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seconds", type=int, default=0, help="per scenario; 0: no limit")

@@ -299,15 +299,15 @@ static int choose(bool matters)
 }
 
 /*
- * Gives the CPU to a thread. Those in a sequence on that CPU are aborted, and what they stored is
- * seen.
+ * Gives the CPU to a thread. Those in a sequence on that CPU are aborted, and the kernel's switch is a
+ * fence behind what they did.
  */
 static void enter(int chosen)
 {
         for (int i = 0; i < THREADS_MAX; i++)
                 if (i != chosen && scenario->cpu[i] == scenario->cpu[chosen]) {
                         thread[i].aborted = true;
-                        memory_flush(i);
+                        memory_switch(i, chosen);
                 }
         self = chosen;
         thread[chosen].state = STATE_READY;
@@ -418,17 +418,28 @@ void explore_point(const struct place *place, const volatile void *address, enum
         matters = note_access(address, access);
         hand_over(matters || (access == ACCESS_LOCKED && memory_waits(self)));
         make_step(place);
-        if (access == ACCESS_LOCKED)
-                explore_flush();
+        if (access == ACCESS_LOCKED && memory == MEMORY_TSO)
+                explore_flush(__ATOMIC_SEQ_CST);
 }
 
-void explore_fence(const struct place *place)
+/* The order of sequentially consistent fences matters to all threads that make them. */
+void explore_fence(const struct place *place, int order)
 {
+        bool matters;
+
         if (self < 0 || memory == MEMORY_SC)
                 return;
-        hand_over(memory_waits(self));
+        matters = memory == MEMORY_RA && order == __ATOMIC_SEQ_CST &&
+                  note_access(&fences, ACCESS_WRITE);
+        hand_over(matters || memory_waits(self));
         make_step(place);
-        explore_flush();
+        explore_flush(order);
+}
+
+void explore_call(const struct place *place)
+{
+        if (memory == MEMORY_TSO)
+                explore_fence(place, __ATOMIC_SEQ_CST);
 }
 
 void explore_membarrier(const struct place *place)
@@ -446,7 +457,7 @@ bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held
         if (self < 0)
                 return false;
         if (memory_waits(self))
-                explore_fence(place);
+                explore_fence(place, __ATOMIC_SEQ_CST);
         thread[self].word = word;
         thread[self].held = held;
         thread[self].timed = timed;

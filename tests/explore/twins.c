@@ -87,16 +87,20 @@ static void note(const volatile void *address, const void *value, size_t bytes, 
         }
 }
 
-void explore_see(const struct place *where, const volatile void *address, size_t bytes)
+void explore_load_bytes(const struct place *where, const volatile void *address, void *value,
+                        size_t bytes, int order)
 {
         (void)where;
-        note(address, (const void *)(uintptr_t)address, bytes, false);
+        (void)order;
+        memcpy(value, (const void *)(uintptr_t)address, bytes);
+        note(address, value, bytes, false);
 }
 
 void explore_store_bytes(const struct place *where, volatile void *address, const void *value,
-                         size_t bytes)
+                         size_t bytes, int order)
 {
         (void)where;
+        (void)order;
         note(address, value, bytes, true);
         memcpy((void *)(uintptr_t)address, value, bytes);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * In place of lang/atomic.h: each access is a scheduling point and then a plain access, since the
- * explorer's threads never run at once. Loads and stores go through the explorer's memory; all
- * others are locked instructions. Orders have no meaning: x86 has no weaker ones. Arguments are
- * evaluated once.
+ * explorer's threads never run at once. All accesses go through the explorer's memory. Under TSO all but loads and
+ * stores are locked instructions, and orders have no meaning. Arguments are evaluated once.
  */
 #ifndef KMEM_LANG_ATOMIC_H
 #define KMEM_LANG_ATOMIC_H
@@ -11,20 +10,22 @@
 #include "machine/state.h"
 #include "place.h"
 
-#define explore_load(name, pointer)                                                                \
+#define explore_load(name, pointer, order)                                                         \
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
+                __auto_type explore_got_ = *explore_at_;                                           \
                 const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
                                                                                                    \
                 explore_point(explore_place_, explore_at_, ACCESS_READ);                           \
-                explore_see(explore_place_, explore_at_, sizeof(*explore_at_));                    \
-                *explore_at_;                                                                      \
+                explore_load_bytes(explore_place_, explore_at_, &explore_got_,                     \
+                                   sizeof(explore_got_), order);                                   \
+                explore_got_;                                                                      \
         })
-#define load_relaxed(pointer) explore_load("load_relaxed", pointer)
+#define load_relaxed(pointer) explore_load("load_relaxed", pointer, __ATOMIC_RELAXED)
 #define load_folded(pointer) (*(pointer))
-#define load_acquire(pointer) explore_load("load_acquire", pointer)
+#define load_acquire(pointer) explore_load("load_acquire", pointer, __ATOMIC_ACQUIRE)
 
-#define explore_store(name, pointer, value)                                                        \
+#define explore_store(name, pointer, value, order)                                                 \
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
                 __typeof__(*explore_at_) explore_new_ = (value);                                   \
@@ -32,68 +33,90 @@
                                                                                                    \
                 explore_point(explore_place_, explore_at_, ACCESS_WRITE);                          \
                 explore_store_bytes(explore_place_, explore_at_, &explore_new_,                    \
-                                    sizeof(explore_new_));                                         \
+                                    sizeof(explore_new_), order);                                  \
                 (void)0;                                                                           \
         })
-#define store_relaxed(pointer, value) explore_store("store_relaxed", pointer, value)
-#define store_release(pointer, value) explore_store("store_release", pointer, value)
+#define store_relaxed(pointer, value)                                                              \
+        explore_store("store_relaxed", pointer, value, __ATOMIC_RELAXED)
+#define store_release(pointer, value)                                                              \
+        explore_store("store_release", pointer, value, __ATOMIC_RELEASE)
 
-static inline void explore_locked(const struct place *place, volatile void *address, size_t bytes)
+/* In front of a read-modify-write. If it changes the word, explore_changed follows. */
+static inline void explore_locked(const struct place *place, volatile void *address, size_t bytes,
+                                  int order)
 {
         explore_point(place, address, ACCESS_LOCKED);
-        explore_see(place, address, bytes);
+        explore_see_newest(place, address, bytes, order);
 }
 
 /* The word becomes @result, which may name its value before, explore_old_; the value is @returned. */
-#define explore_change(name, pointer, value, result, returned)                                     \
+#define explore_change(name, pointer, value, result, returned, order)                              \
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
                 __typeof__(*explore_at_) explore_value_ = (__typeof__(*explore_at_))(value);       \
                 __typeof__(*explore_at_) explore_old_;                                             \
+                const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
                                                                                                    \
-                explore_locked(PLACE(name "(" #pointer ")"), explore_at_, sizeof(*explore_at_));   \
+                explore_locked(explore_place_, explore_at_, sizeof(*explore_at_), order);          \
                 explore_old_ = *explore_at_;                                                       \
                 *explore_at_ = (__typeof__(*explore_at_))(result);                                 \
+                explore_changed(explore_place_, explore_at_, sizeof(*explore_at_), order);         \
                 (returned);                                                                        \
         })
-#define exchange_acquire(pointer, value)                                                           \
-        explore_change("exchange", pointer, value, explore_value_, explore_old_)
-#define exchange_release(pointer, value) exchange_acquire(pointer, value)
-#define add_relaxed(pointer, value)                                                                \
-        explore_change("add", pointer, value, explore_old_ + explore_value_, *explore_at_)
+#define explore_exchange(pointer, value, order)                                                    \
+        explore_change("exchange", pointer, value, explore_value_, explore_old_, order)
+#define explore_add(pointer, value, order)                                                         \
+        explore_change("add", pointer, value, explore_old_ + explore_value_, *explore_at_, order)
+#define exchange_acquire(pointer, value) explore_exchange(pointer, value, __ATOMIC_ACQUIRE)
+#define exchange_release(pointer, value) explore_exchange(pointer, value, __ATOMIC_RELEASE)
+#define add_relaxed(pointer, value) explore_add(pointer, value, __ATOMIC_RELAXED)
 #define sub_relaxed(pointer, value)                                                                \
-        explore_change("sub", pointer, value, explore_old_ - explore_value_, *explore_at_)
+        explore_change("sub", pointer, value, explore_old_ - explore_value_, *explore_at_,         \
+                       __ATOMIC_RELAXED)
 #define or_relaxed(pointer, value)                                                                 \
-        explore_change("or", pointer, value, explore_old_ | explore_value_, explore_old_)
+        explore_change("or", pointer, value, explore_old_ | explore_value_, explore_old_,          \
+                       __ATOMIC_RELAXED)
 #define and_relaxed(pointer, value)                                                                \
-        explore_change("and", pointer, value, explore_old_ &explore_value_, explore_old_)
+        explore_change("and", pointer, value, explore_old_ &explore_value_, explore_old_,          \
+                       __ATOMIC_RELAXED)
 
 #define add_owned(pointer, value) store_relaxed(pointer, load_relaxed(pointer) + (value))
 
-#define compare_swap(pointer, expected, desired)                                                   \
+#define explore_swap(pointer, expected, desired, success, failure)                                 \
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
                 __typeof__(expected) explore_expected_ = (expected);                               \
                 __typeof__(*explore_at_) explore_new_ = (desired);                                 \
+                const struct place *explore_place_ = PLACE("compare_swap(" #pointer ")");          \
                 bool explore_equal_;                                                               \
                                                                                                    \
-                explore_locked(PLACE("compare_swap(" #pointer ")"), explore_at_,                   \
-                               sizeof(*explore_at_));                                              \
+                explore_point(explore_place_, explore_at_, ACCESS_LOCKED);                         \
                 explore_equal_ = *explore_at_ == *explore_expected_;                               \
-                if (explore_equal_)                                                                \
+                explore_see_newest(explore_place_, explore_at_, sizeof(*explore_at_),              \
+                                   explore_equal_ ? success : failure);                            \
+                explore_equal_ = *explore_at_ == *explore_expected_;                               \
+                if (explore_equal_) {                                                              \
                         *explore_at_ = explore_new_;                                               \
-                else                                                                               \
+                        explore_changed(explore_place_, explore_at_, sizeof(*explore_at_),         \
+                                        success);                                                  \
+                } else {                                                                           \
                         *explore_expected_ = *explore_at_;                                         \
+                }                                                                                  \
                 explore_equal_;                                                                    \
         })
-#define compare_swap_acquire(pointer, expected, desired) compare_swap(pointer, expected, desired)
-#define compare_swap_release(pointer, expected, desired) compare_swap(pointer, expected, desired)
+#define compare_swap_acquire(pointer, expected, desired)                                           \
+        explore_swap(pointer, expected, desired, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)
+#define compare_swap_release(pointer, expected, desired)                                           \
+        explore_swap(pointer, expected, desired, __ATOMIC_RELEASE, __ATOMIC_RELAXED)
+#define compare_swap(pointer, expected, desired)                                                   \
+        explore_swap(pointer, expected, desired, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
 
-/* The few accesses with the strongest order are written without names. */
-#define __atomic_thread_fence(order) explore_fence(PLACE("fence"))
-#define __atomic_add_fetch(pointer, value, order) add_relaxed(pointer, value)
-#define __atomic_exchange_n(pointer, value, order) exchange_acquire(pointer, value)
-#define __atomic_store_n(pointer, value, order) ((void)exchange_acquire(pointer, value))
+/* Accesses with other orders are written without names. */
+#define __atomic_thread_fence(order) explore_fence(PLACE("fence"), order)
+#define __atomic_add_fetch(pointer, value, order) explore_add(pointer, value, order)
+#define __atomic_exchange_n(pointer, value, order) explore_exchange(pointer, value, order)
+#define __atomic_store_n(pointer, value, order)                                                    \
+        ((void)explore_exchange(pointer, value, __ATOMIC_RELEASE))
 
 #define cpu_relax() explore_yield(PLACE("cpu_relax()"))
 

@@ -16,10 +16,11 @@ struct lock {
 
 static inline bool explore_lock_try(struct lock *lock, const struct place *place)
 {
-        explore_locked(place, lock, sizeof(*lock));
+        explore_locked(place, lock, sizeof(*lock), __ATOMIC_ACQUIRE);
         if (lock->word)
                 return false;
         lock->word = explore_self() ? explore_self() : LOCK_OF_NO_THREAD;
+        explore_changed(place, lock, sizeof(*lock), __ATOMIC_ACQUIRE);
         explore_count_lock(1);
         return true;
 }
@@ -40,11 +41,12 @@ static inline void explore_lock_take(struct lock *lock, const struct place *plac
 
 static inline void explore_lock_drop(struct lock *lock, const struct place *place)
 {
-        explore_locked(place, lock, sizeof(*lock));
+        explore_locked(place, lock, sizeof(*lock), __ATOMIC_RELEASE);
         if (!lock->word)
                 explore_fail("%s: nobody holds the lock (%s:%u)", place->text, place->file,
                              place->line);
         lock->word = 0;
+        explore_changed(place, lock, sizeof(*lock), __ATOMIC_RELEASE);
         explore_count_lock(-1);
 }
 

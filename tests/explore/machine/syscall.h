@@ -18,7 +18,7 @@ static inline long explore_system_call(long number, long a, long b, long c)
                 return 0;
         }
         if (number == SYS_sched_yield) {
-                explore_fence(PLACE("sched_yield()"));
+                explore_call(PLACE("sched_yield()"));
                 explore_yield(PLACE("sched_yield()"));
                 return 0;
         }

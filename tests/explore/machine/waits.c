@@ -11,14 +11,13 @@ void event_sleep(struct event *event, uint32_t sequence, unsigned int millisecon
 {
         if (!explore_wait(PLACE("event_sleep()"), &event->sequence, sequence, milliseconds != 0))
                 explore_fail("event_sleep waits outside of the explored threads");
-        event->waiters--;
+        event_retreat(event);
 }
 
 void event_wake_waiters(struct event *event, unsigned int count)
 {
         (void)count;
-        explore_locked(PLACE("event_wake()"), event, sizeof(*event));
-        event->sequence++;
+        __atomic_add_fetch(&event->sequence, 1, __ATOMIC_RELEASE);
 }
 
 void __wrap_system_sleep_ns(long nanoseconds);
@@ -31,7 +30,7 @@ bool __real_system_purge(void *start, size_t bytes);
 void __wrap_system_sleep_ns(long nanoseconds)
 {
         (void)nanoseconds;
-        explore_fence(PLACE("system_sleep_ns()"));
+        explore_call(PLACE("system_sleep_ns()"));
         explore_yield(PLACE("system_sleep_ns()"));
 }
 

@@ -20,8 +20,7 @@
                                                                                                    \
                 if (!sequence_point(place_of_, pointer, ACCESS_READ))                              \
                         goto aborted;                                                              \
-                explore_see(place_of_, pointer, sizeof(*(pointer)));                               \
-                (to) = *(pointer);                                                                 \
+                explore_load_bytes(place_of_, pointer, &(to), sizeof(to), __ATOMIC_RELAXED);       \
         } while (0)
 #define SEQUENCE_STORE(pointer, value)                                                             \
         do {                                                                                       \
@@ -30,7 +29,8 @@
                                                                                                    \
                 if (!sequence_point(place_of_, pointer, ACCESS_WRITE))                             \
                         goto aborted;                                                              \
-                explore_store_bytes(place_of_, pointer, &stored_, sizeof(stored_));                \
+                explore_store_bytes(place_of_, pointer, &stored_, sizeof(stored_),                 \
+                                    __ATOMIC_RELAXED);                                             \
         } while (0)
 
 /* slot_source.c: where the table of slots has the pairs of the thread's CPU. */

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Litmus tests of the explorer's memory models. Each fails when it sees its weak outcome; test_memory.py
+ * says which models allow that. Their registers are plain, and start as UNREAD.
+ */
+#include "scenario.h"
+
+#include "lang/atomic.h"
+
+#define FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+
+enum { UNREAD = 9 };
+
+/* Each word has a line of its own. */
+static struct {
+        _Alignas(64) uint32_t word;
+} at_x, at_y;
+#define X (&at_x.word)
+#define Y (&at_y.word)
+static uint32_t r[4];
+
+static void clear(void)
+{
+        at_x.word = at_y.word = 0;
+        for (unsigned int i = 0; i < 4; i++)
+                r[i] = UNREAD;
+}
+
+static void write_x(void)
+{
+        store_relaxed(X, 1);
+}
+
+static void write_y(void)
+{
+        store_relaxed(Y, 1);
+}
+
+/* ---- Message passing ---------------------------------------------------------------------- */
+
+static void send_relaxed(void)
+{
+        store_relaxed(X, 1);
+        store_relaxed(Y, 1);
+}
+
+static void send_release(void)
+{
+        store_relaxed(X, 1);
+        store_release(Y, 1);
+}
+
+static void send_fence(void)
+{
+        store_relaxed(X, 1);
+        __atomic_thread_fence(__ATOMIC_RELEASE);
+        store_relaxed(Y, 1);
+}
+
+static void receive_relaxed(void)
+{
+        r[0] = load_relaxed(Y);
+        r[1] = load_relaxed(X);
+}
+
+static void receive_acquire(void)
+{
+        r[0] = load_acquire(Y);
+        r[1] = load_relaxed(X);
+}
+
+static void receive_fence(void)
+{
+        r[0] = load_relaxed(Y);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        r[1] = load_relaxed(X);
+}
+
+static void add_to_y(void)
+{
+        add_relaxed(Y, 1);
+}
+
+/* The store was seen, and the message in front of it not. 2: behind a read-modify-write. */
+static void check_message(void)
+{
+        CHECK(!(r[0] == 1 && r[1] == 0));
+}
+
+static void check_sequence(void)
+{
+        CHECK(!(r[0] == 2 && r[1] == 0));
+}
+
+/* ---- Store buffering ---------------------------------------------------------------------- */
+
+static void buffer_x(void)
+{
+        store_release(X, 1);
+        r[0] = load_acquire(Y);
+}
+
+static void buffer_y(void)
+{
+        store_release(Y, 1);
+        r[1] = load_acquire(X);
+}
+
+static void fence_x(void)
+{
+        store_relaxed(X, 1);
+        FENCE();
+        r[0] = load_relaxed(Y);
+}
+
+static void fence_y(void)
+{
+        store_relaxed(Y, 1);
+        FENCE();
+        r[1] = load_relaxed(X);
+}
+
+/* An announcement without a fence. */
+static void add_x(void)
+{
+        __atomic_add_fetch(X, 1, __ATOMIC_SEQ_CST);
+        r[0] = load_acquire(Y);
+}
+
+static void check_buffers(void)
+{
+        CHECK(!(r[0] == 0 && r[1] == 0));
+}
+
+/* ---- Independent reads of independent writes, coherence ------------------------------------ */
+
+static void read_xy(void)
+{
+        r[0] = load_acquire(X);
+        r[1] = load_acquire(Y);
+}
+
+static void read_yx(void)
+{
+        r[2] = load_acquire(Y);
+        r[3] = load_acquire(X);
+}
+
+static void read_xy_fenced(void)
+{
+        r[0] = load_relaxed(X);
+        FENCE();
+        r[1] = load_relaxed(Y);
+}
+
+static void read_yx_fenced(void)
+{
+        r[2] = load_relaxed(Y);
+        FENCE();
+        r[3] = load_relaxed(X);
+}
+
+static void check_iriw(void)
+{
+        CHECK(!(r[0] == 1 && r[1] == 0 && r[2] == 1 && r[3] == 0));
+}
+
+static void write_x_twice(void)
+{
+        store_relaxed(X, 1);
+        store_relaxed(X, 2);
+}
+
+static void read_x_twice(void)
+{
+        r[0] = load_relaxed(X);
+        r[1] = load_relaxed(X);
+}
+
+static void check_coherence(void)
+{
+        CHECK(r[0] <= r[1]);
+}
+
+/* What a thread has read, and passed on, another cannot miss. */
+static void pass_on(void)
+{
+        r[2] = load_relaxed(X);
+        if (r[2])
+                store_release(Y, 1);
+}
+
+#define TEST(name_, check_, ...)                                                                   \
+        {                                                                                          \
+                .name = "litmus_" name_, .about = "a test of the explorer", .setup = clear,        \
+                .thread = {__VA_ARGS__}, .cpu = {0, 1, 2, 3}, .check = check_                      \
+        }
+const struct scenario litmus_scenarios[] = {
+        TEST("mp_relaxed", check_message, send_relaxed, receive_relaxed),
+        TEST("mp_release_acquire", check_message, send_release, receive_acquire),
+        TEST("mp_no_acquire", check_message, send_release, receive_relaxed),
+        TEST("mp_no_release", check_message, send_relaxed, receive_acquire),
+        TEST("mp_fences", check_message, send_fence, receive_fence),
+        TEST("mp_sequence", check_sequence, send_release, add_to_y, receive_acquire),
+        TEST("mp_no_sequence", check_sequence, send_relaxed, add_to_y, receive_acquire),
+        TEST("sb_release_acquire", check_buffers, buffer_x, buffer_y),
+        TEST("sb_fences", check_buffers, fence_x, fence_y),
+        TEST("sb_add", check_buffers, add_x, fence_y),
+        TEST("iriw_acquire", check_iriw, write_x, write_y, read_xy, read_yx),
+        TEST("iriw_fences", check_iriw, write_x, write_y, read_xy_fenced, read_yx_fenced),
+        TEST("coherence", check_coherence, write_x_twice, read_x_twice),
+        TEST("passed_on", check_message, write_x, pass_on, receive_acquire),
+        {0},
+};
