@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from dropin import DEFAULT, DropIn, Finished, Plain, ProgramError
 from slabtable import TableError, parse_table
-from test_misuse import expect_one_line
+from test_misuse import expect_line_and_callers
 
 from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE
 
@@ -192,10 +192,10 @@ def test_deep_bound_library_needs_an_interposed_dlopen(build: Build, plain: Plai
 def test_misuse_report_is_required(faulty: Faulty, misuse: str) -> None:
     aborted = faulty("NONE", "misuse.c", misuse)
     assert aborted.status == -signal.SIGABRT
-    expect_one_line(aborted, misuse)
+    expect_line_and_callers(aborted, misuse)
     ignored = faulty("NONE", "misuse.c", misuse, KMEM_OPTIONS="bad_free=ignore")
     assert ignored.status == 0, ignored.describe()
-    expect_one_line(ignored, misuse)
+    expect_line_and_callers(ignored, misuse)
     for fault in ("SILENT", "NAMELESS"):
         with pytest.raises((AssertionError, IndexError)):
-            expect_one_line(faulty(fault, "misuse.c", misuse), misuse)
+            expect_line_and_callers(faulty(fault, "misuse.c", misuse), misuse)

@@ -69,12 +69,13 @@ def names_call(setting: Setting, misuse: str) -> bool:
     return misuse not in FOUND_LATER or at_call
 
 
-def expect_one_line(finished: Finished, misuse: str, setting: Setting = DEFAULT) -> None:
-    """Standard error is one line with the pointer that the program printed first."""
+def expect_line_and_callers(finished: Finished, misuse: str, setting: Setting = DEFAULT) -> None:
+    """Standard error is a line with the pointer that the program printed first, and callers."""
     pointer = finished.stdout.splitlines()[0]
-    assert len(finished.messages()) == 1, finished.describe()
+    assert finished.messages(), finished.describe()
     assert finished.stderr.splitlines() == finished.messages(), finished.describe()
-    line = finished.messages()[0]
+    line, *stack = finished.messages()
+    assert all(re.match(r"kmem:   (here by thread|  )", one) for one in stack), finished.describe()
     assert re.search(rf"{pointer}\b", line), line
     if names_call(setting, misuse):
         assert re.search(rf"\b{call_of(misuse)}\({pointer}\)", line), line
@@ -90,7 +91,7 @@ def test_reported_and_ended(dropin: DropIn, build: Build, misuse: str) -> None:
     finished = run(dropin, build, misuse)
     assert finished.status == -signal.SIGABRT, finished.describe()
     assert "survived" not in finished.stdout
-    expect_one_line(finished, misuse, dropin.setting)
+    expect_line_and_callers(finished, misuse, dropin.setting)
 
 
 @everywhere
@@ -100,7 +101,7 @@ def test_reported_and_ignored(dropin: DropIn, build: Build, misuse: str) -> None
     finished = run(ignoring, build, misuse)
     assert finished.status == 0, finished.describe()
     assert finished.stdout.endswith("survived\n")
-    expect_one_line(finished, misuse, dropin.setting)
+    expect_line_and_callers(finished, misuse, dropin.setting)
 
 
 @everywhere
@@ -109,7 +110,7 @@ def test_checked_at_the_call(dropin: DropIn, build: Build, misuse: str) -> None:
     checked = dropin.under(dropin.setting.with_options("check=sheaf"))
     finished = run(checked, build, misuse)
     assert finished.status == -signal.SIGABRT, finished.describe()
-    expect_one_line(finished, misuse, checked.setting)
+    expect_line_and_callers(finished, misuse, checked.setting)
 
 
 @everywhere
@@ -125,7 +126,7 @@ def test_libc_is_not_asked_about_small_addresses(dropin: DropIn, build: Build, m
     to_libc = dropin.under(dropin.setting.with_options("bad_free=libc"))
     finished = run(to_libc, build, misuse)
     assert finished.status == -signal.SIGABRT, finished.describe()
-    expect_one_line(finished, misuse)
+    expect_line_and_callers(finished, misuse)
 
 
 @everywhere
