@@ -400,7 +400,8 @@ def compare(
     # AArch64 loads both words of the pair before it compares the first.
     if sequence.name == "replace" and not processor.is_x86 and made[:-1] == expected:
         del made[-1]
-    assert made == expected, f"{sequence}: " + "\n".join(map(str, made))
+    if made != expected:
+        raise AssertionError(f"{sequence}: " + "\n".join(map(str, made)))
     assert processor.committed == succeeded(sequence.name, result), sequence
     check_memory(sequence, state, processor, bytes(memory))
     if processor.committed:
@@ -451,6 +452,14 @@ def test_each_instruction_is_compared(
     assert unneeded == []
 
 
+def check_equal(sequence: Sequence, content: bytes | bytearray, expected: bytes) -> None:
+    """But for the page of the library's words. Not by assert: pytest is slow to show bytes."""
+    for first, end in ((0, WORDS), (WORDS + PAGE, END)):
+        if content[first:end] != expected[first:end]:
+            at = next(at for at in range(first, end) if content[at] != expected[at])
+            raise AssertionError(f"{sequence}: {content[at]} at {at:#x}; expected {expected[at]}")
+
+
 def check_memory(sequence: Sequence, state: State, processor: Processor, twin: bytes) -> None:
     """All memory is as the twin left it, but for the thread's area and the mark."""
     content = bytearray(processor.memory())
@@ -461,8 +470,7 @@ def check_memory(sequence: Sequence, state: State, processor: Processor, twin: b
         mark = struct.pack("<q", MARK)
         assert not processor.committed or content[at : at + 8] == mark, sequence
         content[at : at + 8] = bytes(8)
-    assert content[WORDS + PAGE :] == twin[WORDS + PAGE :], sequence
-    assert content[:WORDS] == twin[:WORDS], sequence
+    check_equal(sequence, content, twin)
 
 
 def check_commit(sequence: Sequence, processor: Processor) -> None:
@@ -490,8 +498,7 @@ def check_nothing_changed(sequence: Sequence, state: State, found: bytes, base: 
         own.append((state.object - base, 8))
     for at, size in own:
         content[at : at + size] = state.content[at : at + size]
-    assert content[WORDS + PAGE :] == state.content[WORDS + PAGE :], sequence
-    assert content[:WORDS] == state.content[:WORDS], sequence
+    check_equal(sequence, content, state.content)
 
 
 def test_aborts(library: Library, twins: Twins, arena: tuple[mmap.mmap, int]) -> None:
@@ -522,7 +529,7 @@ def test_aborts(library: Library, twins: Twins, arena: tuple[mmap.mmap, int]) ->
             assert named == LOADED + sequence.aborted_descriptor, sequence
             at = THREAD + AREA + CS_FIELD
             again[at : at + 8] = done[at : at + 8]
-            assert again == done, sequence
+            check_equal(sequence, again, done)
         processor.load(sequence, state)
         processor.run(sequence, sequence.entry, steps - 1)
         clear(processor)
