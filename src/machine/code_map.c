@@ -64,7 +64,8 @@ struct code_map {
         char notes[NOTE_BYTES];
 };
 
-static struct code_map code_map KMEM_SPARSE;
+/* Mapped by the first report, and kept: mlockall would lock a static one. Written while it is taken. */
+static struct code_map *code_map;
 static uint32_t is_taken;
 
 /* ---- Reading the mappings ------------------------------------------------------------------------ */
@@ -186,9 +187,15 @@ struct code_map *code_map_take(void)
                 free = 0;
                 system_sleep_ns(1000000);
         }
-        read_maps(&code_map);
-        code_map_restart(&code_map);
-        return &code_map;
+        if (!code_map)
+                code_map = system_map(sizeof(*code_map));
+        if (!code_map) {
+                store_release(&is_taken, 0u);
+                return NULL;
+        }
+        read_maps(code_map);
+        code_map_restart(code_map);
+        return code_map;
 }
 
 void code_map_drop(struct code_map *map)
