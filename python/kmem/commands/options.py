@@ -29,6 +29,16 @@ def process_or_file(text: str) -> int | Path:
     return int(text)
 
 
+SAMPLE_INTERVAL = 512 << 10  # bytes
+SampleInterval = Annotated[
+    int,
+    typer.Option(
+        "--interval",
+        metavar="BYTES",
+        help="Average number of allocated bytes between two samples.",
+    ),
+]
+
 LabTraces = Annotated[
     list[Path] | None,
     typer.Argument(

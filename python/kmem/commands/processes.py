@@ -6,7 +6,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kmem.commands.options import AsJson, Pid, file_name, process_or_file
+from kmem.commands.options import (
+    SAMPLE_INTERVAL,
+    AsJson,
+    Pid,
+    SampleInterval,
+    file_name,
+    process_or_file,
+)
 from kmem.common.errors import BadUsage
 
 app = typer.Typer()
@@ -161,14 +168,7 @@ def profile(
             "--seconds", min=0, help="Seconds to profile; Ctrl-C ends the profile earlier."
         ),
     ] = 10,
-    interval: Annotated[
-        int,
-        typer.Option(
-            "--interval",
-            metavar="BYTES",
-            help="Average number of allocated bytes between two samples.",
-        ),
-    ] = 512 << 10,
+    interval: SampleInterval = SAMPLE_INTERVAL,
     view: Annotated[
         Literal["live", "rate"],
         typer.Option(
@@ -342,14 +342,7 @@ def push(
     seconds: Annotated[
         float, typer.Option("--seconds", help="Seconds of each profile, 1 to 3600.")
     ] = 60,
-    interval: Annotated[
-        int,
-        typer.Option(
-            "--interval",
-            metavar="BYTES",
-            help="Average number of allocated bytes between two samples.",
-        ),
-    ] = 512 << 10,
+    interval: SampleInterval = SAMPLE_INTERVAL,
     rounds: Annotated[
         int,
         typer.Option("--rounds", min=0, help="Profiles of each process; 0: until Ctrl-C."),

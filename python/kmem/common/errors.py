@@ -29,3 +29,17 @@ def say(text: str) -> None:
         # Python would write the rest of the buffer at exit, fail again, and exit with another
         # status.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+class SayOnce:
+    """Prints each line only once: actions of users must not fill the disk with lines."""
+
+    def __init__(self, most: int = 1000) -> None:
+        """@most: different lines."""
+        self.most = most
+        self.said: set[str] = set()
+
+    def __call__(self, line: str) -> None:
+        if line not in self.said and len(self.said) < self.most:
+            self.said.add(line)
+            say(line)

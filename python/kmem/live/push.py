@@ -26,17 +26,15 @@ from pathlib import Path
 
 import typer
 
-from kmem.common.errors import BadUsage, KmemError, say
+from kmem.common.errors import BadUsage, KmemError, SayOnce
 from kmem.common.signals import end_as_by_ctrl_c
 from kmem.live.profile import LEAST, MOST, signals_kept, take
 from kmem.live.profile_files import TYPES, Profile, pprof_of
 from kmem.live.receivers import ANSWER_SECONDS, Receiver
-from kmem.live.registry.find import read_each
 from kmem.live.tokens import read_token
-from kmem.live.watch import Figures, read_figures
+from kmem.live.watch import Figures, read_processes
 
 PROFILES_AT_ONCE = 16  # further programs have their turn behind these
-LINES_MOST = 1000  # different lines on standard error
 SECONDS_LEAST, SECONDS_MOST = 1.0, 3600.0
 SERVER_NAMES_LEFT_OUT = re.compile(r"[^\w.-]+", re.ASCII)  # they would end a label or a name
 
@@ -141,13 +139,13 @@ class Chosen:
 
     def find(self, complain: Callable[[str], None]) -> list[Figures]:
         refusals: list[str] = []
-        found = {figures.process: figures for figures in read_each(read_figures, refusals)}
+        found = read_processes(refusals)
         for refusal in refusals:
             complain(f"push: left out: {refusal}")
         user = os.geteuid()
         return [
             figures
-            for _, figures in sorted(found.items())
+            for figures in found
             if user in (0, figures.user)
             and (not self.processes or figures.process in self.processes)
             and fnmatch.fnmatchcase(figures.command, self.pattern)
@@ -160,13 +158,7 @@ class Profiler:
     def __init__(self, server: Profiles, chosen: Chosen, seconds: float, interval: int) -> None:
         self.server, self.chosen = server, chosen
         self.seconds, self.interval = seconds, interval
-        self.said: set[str] = set()
-
-    def complain(self, line: str) -> None:
-        """Once: users' programs must not fill the disk with lines."""
-        if line not in self.said and len(self.said) < LINES_MOST:
-            self.said.add(line)
-            say(line)
+        self.complain = SayOnce()
 
     def one(self, figures: Figures, signals: list[int]) -> bool:
         try:

@@ -28,7 +28,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client.core import Metric as Family
 
-from kmem.common.errors import say
+from kmem.common.errors import SayOnce
 from kmem.live.metrics import ProcessesCollector
 from kmem.live.receivers import ANSWER_SECONDS, Receiver
 
@@ -82,6 +82,7 @@ class Metrics(Receiver):
 
     def __init__(self, url: str, token: str | None) -> None:
         super().__init__(url)
+        self.complain = SayOnce()
         # What goes wrong is said in a line of ours.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
         self.exporter = OTLPMetricExporter(
@@ -112,4 +113,4 @@ class Metrics(Receiver):
             self.send()
         except Exception as error:
             # The thread must go on: the next look may succeed.
-            say(f"push: --metrics: {error!r}")
+            self.complain(f"push: --metrics: {error!r}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from kmem.common.errors import KmemError, say
+from kmem.common.errors import KmemError, SayOnce
 from kmem.live.images import Image, named_by_build, read_image
 from kmem.live.pprof import Line
 
@@ -33,12 +33,10 @@ class Reports:
     def __init__(self) -> None:
         self.builds: dict[str, str] = {}  # the build that the log named last, by path
         self.images: dict[tuple[str, str], Image] = {}
-        self.told: set[str] = set()
+        self.say_once = SayOnce(FILES_MOST)
 
     def remark(self, text: str) -> None:
-        if text not in self.told and len(self.told) < FILES_MOST:
-            self.told.add(text)
-            say(f"symbolize: {text}")
+        self.say_once(f"symbolize: {text}")
 
     def image(self, path: str) -> Image:
         """The file of a path if it is of the log's build; else that build's debug file, if any."""

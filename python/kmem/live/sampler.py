@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kmem.common.errors import say
+from kmem.common.errors import SayOnce
 from kmem.live.attributes import PLAIN, WRITABLE, most
 from kmem.live.registry.caches import Cache
 from kmem.live.registry.layout import FLAGS
@@ -22,7 +22,6 @@ MINUTES = 61
 MINUTE_SECONDS = 60
 # Caches with a history; of further caches only the newest figures are kept.
 HISTORIES_OF_PROCESS = 1 << 10
-LINES_MOST = 1000  # different lines on standard error
 HISTORIES_OF_USER = 1 << 12  # for all processes of a user other than the caller
 
 NO_SHARE = (
@@ -218,7 +217,7 @@ class Sampler:
         self.read = read
         self.lock = threading.Lock()
         self.tracks: dict[int, ProcessTrack] = {}
-        self.said: set[str] = set()  # lines that would otherwise come at each look
+        self.say_once = SayOnce()  # lines that would otherwise come at each look
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -243,12 +242,6 @@ class Sampler:
             pass
         except Exception as error:
             self.say_once(f"serve: a look at all processes failed: {error!r}")
-
-    def say_once(self, line: str) -> None:
-        """Print a line only once: actions of users must not fill the disk with lines."""
-        if line not in self.said and len(self.said) < LINES_MOST:
-            self.said.add(line)
-            say(line)
 
     def sample(self) -> None:
         moment = time.time()
