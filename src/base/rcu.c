@@ -170,10 +170,10 @@ static void rcu_start_locked(void)
         debug_check(lock_is_held(&poll_lock) && !running);
         running = true;
         /*
-         * Release: RCU-2 and RCU-4; the starter's removals come before. Partner: the acquire in
-         * rcu_enter.
+         * Release: RCU-2. Partner: the acquire in rcu_enter. Acquire: RCU-4; the removals of every
+         * snapshot of this number come before. Partner: the release in rcu_snapshot.
          */
-        store_release(&rcu.number, rcu.number + 1);
+        __atomic_add_fetch(&rcu.number, 1, __ATOMIC_ACQ_REL);
         barrier_on_all_threads();
 }
 
@@ -216,11 +216,11 @@ static bool rcu_step_locked(void)
 uint64_t rcu_snapshot(void)
 {
         /*
-         * The caller's removals must be visible before the number is read: else the next number
-         * could be published, and its barrier executed, in between (RCU-4).
+         * A read-modify-write, which sees the newest number: with a load the next number could be
+         * published, and read by a reader that still sees what the caller has taken away. Release:
+         * RCU-4. Partner: the acquire in rcu_start_locked.
          */
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);
-        return load_relaxed(&rcu.number) + 1;
+        return __atomic_add_fetch(&rcu.number, 0, __ATOMIC_RELEASE) + 1;
 }
 
 bool rcu_poll(uint64_t snapshot)

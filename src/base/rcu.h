@@ -17,8 +17,9 @@
  *  RCU-3  At the barrier of grace period N every thread is either before its announcement, and
  *         then everything it reads later is newer than the barrier; or after it, and then the
  *         scan that follows sees the announcement (or the end of the section).
- *  RCU-4  A section that the scan lets pass read number N. N was published after the starter of N
- *         had taken its data away: the section cannot see them any more (acquire of RCU-2).
+ *  RCU-4  A section that the scan lets pass read number N. A caller whose snapshot is N had taken
+ *         its data away before it read N - 1, by a read-modify-write that the one which made
+ *         N follows: the section cannot see the data any more (acquire of RCU-2).
  *  RCU-5  Leaving is a release, the scan an acquire: all accesses of a finished section come before
  *         all that follows the grace period.
  *

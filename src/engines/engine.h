@@ -65,7 +65,7 @@ static inline void node_show_slabs(struct engine_node *node)
 {
         struct registry_node *figures;
 
-        registry_fence();
+        fence_behind_change();
         figures = load_acquire(&node->figures);
         while (figures) {
                 uint64_t slabs = load_relaxed(&node->slabs);
@@ -74,7 +74,7 @@ static inline void node_show_slabs(struct engine_node *node)
                 /* As registry_show, for two values with a single fence. */
                 store_relaxed(&figures->objects, objects);
                 __atomic_exchange_n(&figures->slabs, slabs, __ATOMIC_SEQ_CST);
-                registry_fence();
+                fence_behind_change();
                 if (load_relaxed(&node->slabs) == slabs && load_relaxed(&node->objects) == objects)
                         break;
         }
@@ -104,7 +104,7 @@ static inline void slot_count_taken_unlocked(struct engine_slot *slot, uint64_t 
         struct registry_slot *figures;
 
         add_relaxed(&slot->taken, objects);
-        registry_fence();
+        fence_behind_change();
         figures = load_acquire(&slot->figures);
         if (figures)
                 registry_show(&figures->taken, &slot->taken);
@@ -116,7 +116,7 @@ static inline void slot_count_given(struct engine_slot *slot, uint64_t objects)
         struct registry_slot *figures;
 
         add_relaxed(&slot->given, objects);
-        registry_fence();
+        fence_behind_change();
         figures = load_acquire(&slot->figures);
         if (figures)
                 registry_show(&figures->given, &slot->given);

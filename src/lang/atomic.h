@@ -47,6 +47,16 @@
         __atomic_compare_exchange_n(pointer, expected, desired, false, __ATOMIC_ACQ_REL,           \
                                     __ATOMIC_ACQUIRE)
 
+/*
+ * A full fence between a read-modify-write of the thread and what follows it. On x86-64 the
+ * read-modify-write is one, and only the compiler must be told.
+ */
+#if defined(__x86_64__)
+#define fence_behind_change() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+#else
+#define fence_behind_change() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#endif
+
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__)

@@ -39,12 +39,12 @@ static struct cell *own_cell(void)
 /* Shows a cell's block to other processes, whichever thread changed it. */
 static void cell_show(const struct cell *cell)
 {
-        struct registry_head *head = registry_head_shown();
+        struct registry_head *head;
 
-        if (!head)
-                return;
-        registry_fence();
-        registry_show(&head->kept[cell - cells].block, &cell->word);
+        fence_behind_change();
+        head = registry_head_shown();
+        if (head)
+                registry_show(&head->kept[cell - cells].block, &cell->word);
 }
 
 static uint32_t word_first(uint64_t word)

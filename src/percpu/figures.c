@@ -161,6 +161,11 @@ static void start(void)
         if (!lock_try(&cache_mutex))
                 return;
         if (!registry_is_made() && registry_make()) {
+                /*
+                 * A thread that has changed a figure looks for the registry behind a fence
+                 * (registry_show): it finds this one, or its change is found here.
+                 */
+                __atomic_thread_fence(__ATOMIC_SEQ_CST);
                 store_relaxed(&registry->profile_interval, load_relaxed(&profile_interval));
                 store_relaxed(&registry->profile_slices, load_relaxed(&profile_slices));
                 store_relaxed(&registry->profile_lease_ms, (uint64_t)PROFILE_LEASE_MS);

@@ -71,14 +71,15 @@ static uint32_t entry_of(uintptr_t address)
 
 void guards_show(void)
 {
-        store_relaxed(&registry->guards_made, load_relaxed(&guard_figures.made));
-        store_relaxed(&registry->guards_live, load_relaxed(&guard_figures.live));
-        store_relaxed(&registry->guards_missed, load_relaxed(&guard_figures.missed));
-        store_relaxed(&registry->guard_faults, load_relaxed(&guard_figures.faults));
+        registry_show(&registry->guards_made, &guard_figures.made);
+        registry_show(&registry->guards_live, &guard_figures.live);
+        registry_show(&registry->guards_missed, &guard_figures.missed);
+        registry_show(&registry->guard_faults, &guard_figures.faults);
 }
 
 static void show_figures(void)
 {
+        fence_behind_change();
         if (registry_head_shown())
                 guards_show();
 }

@@ -328,16 +328,9 @@ static inline struct registry_head *registry_head_shown(void)
         return head != &no_registry && load_relaxed(registry_seen) ? head : NULL;
 }
 
-/* Between a change and the look for a pointer to figures; lock-prefixed instructions are fences. */
-static inline void registry_fence(void)
-{
-#ifndef __x86_64__
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
-}
-
 /*
- * Shows a value that other threads may change, and show, at the same time. A thread stores the
+ * Shows a value that other threads may change, and show, at the same time. Behind the change and in
+ * front of the look for a pointer to figures stands fence_behind_change(). A thread stores the
  * figure, and then, behind a fence, checks that the value has not changed since; so the last store
  * is of the last value. With the check before the store a figure could stay behind for good.
  */
@@ -348,7 +341,7 @@ static inline void registry_show(uint64_t *figure, const uint64_t *value)
         do {
                 seen = load_relaxed(value);
                 __atomic_exchange_n(figure, seen, __ATOMIC_SEQ_CST);
-                registry_fence();
+                fence_behind_change();
         } while (unlikely(load_relaxed(value) != seen));
 }
 

@@ -57,6 +57,8 @@ void explore_flush_all(void);
  */
 void explore_fence(const struct place *place, int order);
 void explore_call(const struct place *place);
+/* A fence where a read-modify-write is none: under RA. */
+void explore_fence_behind_change(const struct place *place);
 void explore_membarrier(const struct place *place);
 
 /*

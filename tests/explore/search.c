@@ -436,6 +436,12 @@ void explore_fence(const struct place *place, int order)
         explore_flush(order);
 }
 
+void explore_fence_behind_change(const struct place *place)
+{
+        if (memory == MEMORY_RA)
+                explore_fence(place, __ATOMIC_SEQ_CST);
+}
+
 void explore_call(const struct place *place)
 {
         if (memory == MEMORY_TSO)

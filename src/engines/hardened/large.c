@@ -122,7 +122,8 @@ static bool make_room_locked(void)
 static void show_locked(void)
 {
         store_relaxed(&hardened_figures.large_bytes, (uint64_t)large.bytes);
-        store_relaxed(&hardened_figures.closed_bytes, (uint64_t)large.closed_bytes);
+        /* A read-modify-write, for the fence in hardened_show. */
+        exchange_release(&hardened_figures.closed_bytes, (uint64_t)large.closed_bytes);
         hardened_show();
 }
 

@@ -181,8 +181,10 @@ struct hardened_figures hardened_figures;
 
 void hardened_show(void)
 {
-        struct registry_head *head = registry_head_shown();
+        struct registry_head *head;
 
+        fence_behind_change();
+        head = registry_head_shown();
         if (!head)
                 return;
         store_relaxed(&head->hardened.level, (uint64_t)1);

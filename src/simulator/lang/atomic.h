@@ -95,6 +95,8 @@
 #define compare_swap_release(pointer, expected, desired)                                           \
         sim_compare_swap(pointer, expected, desired)
 
+#define fence_behind_change() ((void)0)
+
 static inline void cpu_relax(void)
 {
 }

@@ -113,6 +113,7 @@ static inline void explore_locked(const struct place *place, volatile void *addr
 
 /* Accesses with other orders are written without names. */
 #define __atomic_thread_fence(order) explore_fence(PLACE("fence"), order)
+#define fence_behind_change() explore_fence_behind_change(PLACE("fence_behind_change()"))
 #define __atomic_add_fetch(pointer, value, order) explore_add(pointer, value, order)
 #define __atomic_exchange_n(pointer, value, order) explore_exchange(pointer, value, order)
 #define __atomic_store_n(pointer, value, order)                                                    \
