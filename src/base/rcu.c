@@ -197,18 +197,20 @@ static bool readers_have_passed(void)
 static bool rcu_step_locked(void)
 {
         bool started = false;
+        uint64_t number;
 
         if (!running) {
                 rcu_start_locked();
                 started = true;
         }
+        number = load_relaxed(&rcu.number); /* relaxed: under poll_lock it does not change */
         /* Acquire: accesses of the domain's readers come before. Partner: rcu_domain_done. */
-        if (load_acquire(&domain_request) && load_acquire(&domain_over) < rcu.number)
+        if (load_acquire(&domain_request) && load_acquire(&domain_over) < number)
                 return started;
         if (readers_have_passed()) {
                 running = false;
                 /* Release: partner of the acquire in rcu_poll. */
-                store_release(&over, rcu.number);
+                store_release(&over, number);
         }
         return started;
 }
@@ -239,7 +241,7 @@ bool rcu_poll(uint64_t snapshot)
                 if (!lock_try(&poll_lock))
                         return false;
                 started = rcu_step_locked();
-                number = rcu.number;
+                number = load_relaxed(&rcu.number);
                 lock_drop(&poll_lock);
                 request = load_acquire(&domain_request);
                 if (started && request)

@@ -74,9 +74,9 @@ static void close_open_locked(void)
         if (pending.first)
                 pending.last->next = batch;
         else
-                pending.first = batch;
+                store_relaxed(&pending.first, batch);
         pending.last = batch;
-        pending.open = NULL;
+        store_relaxed(&pending.open, NULL);
 }
 
 static void close_if_due_locked(void)
@@ -97,7 +97,7 @@ static bool collect(void *block)
 
         lock_take(&pending.lock);
         if (!pending.open) {
-                pending.open = metadata_alloc(sizeof(*pending.open));
+                store_relaxed(&pending.open, metadata_alloc(sizeof(*pending.open)));
                 if (pending.open) {
                         pending.open->count = 0;
                         pending.open->opened_ms = system_time_ms();
@@ -125,7 +125,7 @@ static void queue_head(struct kmem_rcu_head *head, uintptr_t offset)
         if (pending.first_head)
                 pending.last_head->next = head;
         else
-                pending.first_head = head;
+                store_relaxed(&pending.first_head, head);
         pending.last_head = head;
         lock_drop(&pending.lock);
 }
@@ -138,7 +138,7 @@ static void queue_sheaf(struct rcu_sheaf *sheaf)
         if (pending.first_sheaf)
                 pending.last_sheaf->next = sheaf;
         else
-                pending.first_sheaf = sheaf;
+                store_relaxed(&pending.first_sheaf, sheaf);
         pending.last_sheaf = sheaf;
         lock_drop(&pending.lock);
 }
@@ -194,7 +194,7 @@ static struct batch *take_batch(uint64_t snapshot)
         lock_take(&pending.lock);
         batch = pending.first;
         if (batch && batch->snapshot <= snapshot)
-                pending.first = batch->next;
+                store_relaxed(&pending.first, batch->next);
         else
                 batch = NULL;
         lock_drop(&pending.lock);
@@ -209,7 +209,7 @@ static struct kmem_rcu_head *take_head(uint64_t snapshot)
         lock_take(&pending.lock);
         head = pending.first_head;
         if (head && head_snapshot(head) <= snapshot)
-                pending.first_head = head->next;
+                store_relaxed(&pending.first_head, head->next);
         else
                 head = NULL;
         lock_drop(&pending.lock);
@@ -224,7 +224,7 @@ static struct rcu_sheaf *take_sheaf(uint64_t snapshot)
         lock_take(&pending.lock);
         sheaf = pending.first_sheaf;
         if (sheaf && sheaf->snapshot <= snapshot)
-                pending.first_sheaf = sheaf->next;
+                store_relaxed(&pending.first_sheaf, sheaf->next);
         else
                 sheaf = NULL;
         lock_drop(&pending.lock);

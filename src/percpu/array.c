@@ -97,7 +97,7 @@ static KMEM_NOINLINE unsigned int pull_oldest(struct sheaf *array, void **object
 {
         count = min_of(count, array->size);
         memcpy(objects, array->object, count * sizeof(*objects));
-        array->size -= count;
+        sheaf_set_size(array, array->size - count);
         memmove(array->object, array->object + count, array->size * sizeof(*objects));
         return count;
 }
@@ -154,7 +154,7 @@ static unsigned int take_private_locked(struct kmem_cache *cache, struct slot_ca
 
                 if (array->size) {
                         got = min_of(wanted, array->size);
-                        array->size -= got;
+                        sheaf_set_size(array, array->size - got);
                         copy_objects(objects + taken, array->object + array->size, got);
                 } else if (wanted >= amount) {
                         got = refill_locked(cache, record, objects + taken, amount);
@@ -162,7 +162,7 @@ static unsigned int take_private_locked(struct kmem_cache *cache, struct slot_ca
                                 break;
                 } else {
                         got = 0;
-                        array->size = refill_locked(cache, record, array->object, amount);
+                        sheaf_set_size(array, refill_locked(cache, record, array->object, amount));
                         if (!array->size)
                                 break;
                 }
@@ -310,7 +310,7 @@ static unsigned int put_some(struct kmem_cache *cache, struct slot *slot, struct
         }
         count = min_of(count, array->capacity - array->size);
         copy_objects(array->object + array->size, objects, count);
-        array->size += count;
+        sheaf_set_size(array, array->size + count);
         put_back_locked(cache, slot, record, array);
         while (pulled) {
                 objects_flush(cache, record, oldest, pulled);

@@ -43,7 +43,7 @@ static void list_push(struct sheaf **list, uint32_t *length, struct sheaf *sheaf
 void sheaf_free(struct kmem_cache *cache, struct sheaf *sheaf)
 {
         count_sheaf_events(cache, SHEAF_FREE, 1);
-        store_relaxed(&sheaf->size, 0);
+        sheaf_set_size(sheaf, 0);
         metadata_free(sheaf, sheaf_bytes(cache, sheaf->capacity));
 }
 
@@ -53,7 +53,7 @@ struct sheaf *sheaf_new(struct kmem_cache *cache)
         struct sheaf *sheaf = capacity ? metadata_alloc(sheaf_bytes(cache, capacity)) : NULL;
 
         if (sheaf) {
-                sheaf->capacity = capacity;
+                store_relaxed(&sheaf->capacity, capacity); /* relaxed: as sheaf_set_size */
                 count_sheaf_events(cache, SHEAF_ALLOC, 1);
         }
         return sheaf;

@@ -60,7 +60,7 @@ static unsigned int take_many(struct kmem_cache *cache, struct slot *slot,
                         marks_decide(cache, record, objects, taken);
         } else {
                 taken = min_of(sheaf->size, count);
-                sheaf->size -= taken;
+                sheaf_set_size(sheaf, sheaf->size - taken);
                 memcpy(objects, &sheaf->object[sheaf->size], taken * sizeof(*objects));
                 percpu_put_away(cache, slot, record, sheaf);
         }
@@ -177,7 +177,7 @@ static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_c
                 return;
         }
         memcpy(sheaf->object, objects, count * sizeof(*objects));
-        sheaf->size = count;
+        sheaf_set_size(sheaf, count);
         percpu_put_away(cache, slot, record, sheaf);
 }
 

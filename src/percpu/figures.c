@@ -118,7 +118,8 @@ void figures_add_slot(struct kmem_cache *cache, struct engine_slot *slot, uint32
 {
         struct registry_slot *figures = slot->figures;
 
-        if (!cache->figures)
+        /* Acquire: partner of start_cache, which comes to this slot too when it is not seen yet. */
+        if (!load_acquire(&cache->figures))
                 return;
         if (!figures)
                 figures = registry_alloc(sizeof(*figures));
@@ -201,8 +202,7 @@ void figures_act(void)
                         start();
         } else if (!load_relaxed(registry_seen)) {
                 registry_leave();
-        } else if (load_relaxed(&registry->asked) != load_relaxed(registry_seen) &&
-                   registry_honour && (!ours || slots_can_drain())) {
+        } else if (registry_is_asked() && registry_honour && (!ours || slots_can_drain())) {
                 registry_honour();
         }
         /* Profiles end after the requests, because a request may renew the lease. */

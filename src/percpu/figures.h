@@ -36,8 +36,7 @@ KMEM_HIDDEN void figures_act(void);
  */
 static inline void figures_poll(void)
 {
-        if (unlikely(load_relaxed(&registry->asked) != load_relaxed(registry_seen)) ||
-            unlikely(load_relaxed(&profile_lease_ends_ms)))
+        if (unlikely(registry_is_asked()) || unlikely(load_relaxed(&profile_lease_ends_ms)))
                 figures_act();
         if (unlikely(memory_watch))
                 memory_watch();
@@ -46,8 +45,7 @@ static inline void figures_poll(void)
 /* Whether figures_poll would do something. */
 static inline bool figures_are_asked(void)
 {
-        return load_relaxed(&registry->asked) != load_relaxed(registry_seen) ||
-               load_relaxed(&profile_lease_ends_ms) || memory_watch;
+        return registry_is_asked() || load_relaxed(&profile_lease_ends_ms) || memory_watch;
 }
 
 #endif

@@ -250,8 +250,8 @@ bool marks_split(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
                 return true;
         }
         memcpy(top->object, &sheaf->object[mark], above * sizeof(*top->object));
-        top->size = above;
-        sheaf->size = mark;
+        sheaf_set_size(top, above);
+        sheaf_set_size(sheaf, mark);
         if (slot_replace(slot, sheaf_offset(cache), pair, &new_pair)) {
                 percpu_put_away(cache, slot, record, pair->main);
                 percpu_put_away(cache, slot, record, spare_of(pair));
@@ -268,8 +268,8 @@ static void settle(struct sheaf *lower, struct sheaf *upper)
         uint32_t moved = min_of(upper->size, lower->capacity - lower->size);
 
         memcpy(&lower->object[lower->size], upper->object, moved * sizeof(*upper->object));
-        lower->size += moved;
-        upper->size -= moved;
+        sheaf_set_size(lower, lower->size + moved);
+        sheaf_set_size(upper, upper->size - moved);
         memmove(upper->object, &upper->object[moved], upper->size * sizeof(*upper->object));
 }
 
@@ -284,7 +284,7 @@ bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
                 return false;
         settle(spare, main);
         if (likely(main->size < main->capacity))
-                main->object[main->size++] = object;
+                sheaf_push(main, object);
         else
                 objects_give(cache, record, &object, 1);
         if (!slot_replace(slot, sheaf_offset(cache), &no_sheaves, &new_pair)) {
@@ -301,14 +301,14 @@ bool marks_merge(struct kmem_cache *cache, struct slot *slot, struct slot_cache 
 static void push_mark(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
         if (sheaf->size == sheaf->capacity) {
-                void *newest = sheaf->object[--sheaf->size];
+                void *newest = sheaf_pop(sheaf);
 
                 if (!slots_are_rseq() || rseq_push(sheaf_offset(cache), newest) != PUSH_DONE)
                         objects_give(cache, record, &newest, 1);
         }
         /* MARK-3. Release, with marks_exist. */
         store_release(&marks_made, true);
-        sheaf->object[sheaf->size++] = NULL;
+        sheaf_push(sheaf, NULL);
 }
 
 /*
@@ -374,7 +374,7 @@ void marks_drop(struct sheaf *sheaf)
         for (uint32_t i = 0; i < sheaf->size; i++)
                 if (likely(sheaf->object[i]))
                         sheaf->object[kept++] = sheaf->object[i];
-        sheaf->size = kept;
+        sheaf_set_size(sheaf, kept);
 }
 
 uint32_t marks_count(const struct sheaf *sheaf, uint32_t size)

@@ -302,7 +302,8 @@ struct sheaf *percpu_take_full(struct kmem_cache *cache, struct slot *slot,
  */
 static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
-        sheaf->size = cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity);
+        sheaf_set_size(sheaf,
+                       cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity));
         PROBE3(refill, cache->name, sheaf->size, cache->size);
         count_sheaf_events(cache, SHEAF_REFILL, sheaf->size);
         if (sheaf->size) {
@@ -604,7 +605,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
          */
         if (unlikely(!sheaf))
                 return alloc_one(cache, record);
-        object = counted(cache, sheaf->object[--sheaf->size]);
+        object = counted(cache, sheaf_pop(sheaf));
         if (unlikely(guards))
                 object = marks_decide_guards(cache, record, sheaf, object);
         install_refill(cache, slot, record, sheaf);
@@ -696,13 +697,13 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 return true;
         }
         sheaf->object[0] = object;
-        sheaf->size = 1;
+        sheaf_set_size(sheaf, 1);
         pair = slot_read_pair(slot, sheaf_offset(cache));
         if (install(cache, slot, record, &pair, sheaf, sheaf_is_cold(pair.main))) {
                 count_sheaf_events(cache, FREE_FASTPATH, 1);
                 return true;
         }
-        sheaf->size = 0;
+        sheaf_set_size(sheaf, 0);
         barn_put_empty(cache, sheaf);
         objects_give(cache, record, &object, 1);
         return true;

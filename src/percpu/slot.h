@@ -265,6 +265,29 @@ static inline struct pair *slot_pair(struct slot *slot, uint32_t pair_offset)
 }
 
 /*
+ * Of a sheaf that the caller owns, and that others may peek into still. Relaxed: partner is
+ * sheaf_peek.
+ */
+static inline void sheaf_set_size(struct sheaf *sheaf, uint32_t size)
+{
+        store_relaxed(&sheaf->size, size);
+}
+
+/* Onto a sheaf that the caller owns, which is not full. */
+static inline void sheaf_push(struct sheaf *sheaf, void *object)
+{
+        sheaf->object[sheaf->size] = object;
+        sheaf_set_size(sheaf, sheaf->size + 1);
+}
+
+/* The newest object of a sheaf that the caller owns, which is not empty. */
+static inline void *sheaf_pop(struct sheaf *sheaf)
+{
+        sheaf_set_size(sheaf, sheaf->size - 1);
+        return sheaf->object[sheaf->size];
+}
+
+/*
  * The size of a sheaf that another thread owns: a hint, within bounds even if the sheaf has been
  * freed and its memory reused.
  */

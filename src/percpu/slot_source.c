@@ -136,7 +136,7 @@ void *locked_slot_pop(uint32_t pair_offset)
                 uint32_t left = main->size - 1;
 
                 object = main->object[left];
-                store_relaxed(&main->size, left); /* relaxed: partner is the hint of sheaf_peek */
+                sheaf_set_size(main, left);
         }
         lock_drop(&slot->lock);
         return object;

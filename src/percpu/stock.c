@@ -159,5 +159,5 @@ void sheaf_give(struct kmem_cache *cache, struct slot_cache *record, struct shea
         PROBE3(drain, cache->name, sheaf->size, cache->size);
         count_sheaf_events(cache, SHEAF_FLUSH, sheaf->size);
         objects_give(cache, record, sheaf->object, sheaf->size);
-        sheaf->size = 0;
+        sheaf_set_size(sheaf, 0);
 }

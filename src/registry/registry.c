@@ -397,7 +397,7 @@ static bool make_undisturbed(void)
                         map_own_memory();
                 return never();
         }
-        registry_seen = cleared;
+        store_relaxed(&registry_seen, cleared); /* relaxed: partner is registry_is_asked */
         write_head(namespace);
         /* Release: the head is written. Partner: the acquire in registry_head_shown. */
         store_release(&registry, (struct registry_head *)(void *)region);
@@ -433,7 +433,7 @@ void registry_leave(void)
                 add_relaxed(&registry_generation, 1);
                 memset(freed, 0, sizeof(freed));
                 slow_paths = 0;
-                registry_seen = &no_seen;
+                store_relaxed(&registry_seen, &no_seen);
                 store_release(&registry, &no_registry);
         }
         lock_drop(&metadata_lock);

@@ -317,6 +317,14 @@ KMEM_HIDDEN long registry_open_faults(void);
 /* Removes the file, at the end of the process that made it. */
 KMEM_HIDDEN void registry_close(void);
 
+/* Whether it is due to be made, or a request waits in it. */
+static inline bool registry_is_asked(void)
+{
+        const struct registry_head *head = load_acquire(&registry);
+
+        return load_relaxed(&head->asked) != load_relaxed(load_relaxed(&registry_seen));
+}
+
 /*
  * The head for figures that are shown outside of slow paths of caches: NULL before it is made, and
  * in a child that has not left its parent's registry yet (REG-2).

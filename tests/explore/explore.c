@@ -4,11 +4,12 @@
  *
  *     explore --list
  *     explore SCENARIO [--memory sc|tso|ra] [--preemptions N] [--delays N] [--seconds N]
+ *     explore SCENARIO --memory ra --weaken FILE:LINE ...
  *     explore SCENARIO [--memory sc|tso|ra] --replay STEP:THREAD,STEP~QUESTION,...  [--steps]
  *
  * --memory tso gives each thread a store buffer; up to --delays (1) accesses of a schedule do not
  * see a store that another thread has made (memory.c). --memory ra is C11's release and acquire; a delay
- * is a stale read (views.c).
+ * is a stale read (views.c). --weaken takes the order away from the accesses and fences of a place.
  *
  * Prints a line of figures for each bound. When a schedule fails, the explorer prints the reason
  * and the schedule, and ends with 1; with 2 for wrong arguments, and with 3 if time was over.
@@ -123,6 +124,16 @@ static enum memory read_memory(const char *text)
         wrong("--memory", text, "sc, tso or ra");
 }
 
+static void read_weakened(char *text)
+{
+        char *colon = strrchr(text, ':');
+
+        if (!colon || colon == text)
+                wrong("--weaken", text, "FILE:LINE");
+        *colon = '\0';
+        memory_weaken(text, read_number("--weaken, line", colon + 1, 1000000));
+}
+
 static void list(void)
 {
         for (unsigned int i = 0; scenario_tables[i]; i++)
@@ -159,13 +170,15 @@ static struct wish read_arguments(int count, char **arguments)
                         wish.delays = read_number(name, value, TURNS_MAX);
                 } else if (strcmp(name, "--seconds") == 0) {
                         wish.seconds = read_number(name, value, 1000000);
+                } else if (strcmp(name, "--weaken") == 0 && i + 1 < count) {
+                        read_weakened(arguments[i + 1]);
                 } else if (strcmp(name, "--replay") == 0) {
                         wish.replay = true;
                         read_schedule(value, &wish.schedule);
                 } else {
                         wrong("option", name,
-                              "--list, --memory, --preemptions, --delays, --seconds, --replay "
-                              "or --steps");
+                              "--list, --memory, --preemptions, --delays, --seconds, --weaken, "
+                              "--replay or --steps");
                 }
                 i++;
         }

@@ -19,6 +19,7 @@
  */
 #include "memory.h"
 
+#include "races.h"
 #include "search.h"
 #include "views.h"
 
@@ -50,6 +51,8 @@ struct buffer {
 enum memory memory;
 static struct buffer buffers[THREADS_MAX];
 static uint64_t stores;
+static const char *weakened_file; /* NULL: no place is weakened */
+static unsigned int weakened_line;
 static const struct place plain = {.text = "plain store", .file = "", .line = 0};
 
 static bool overlap(const struct store *store, const char *address, size_t bytes)
@@ -179,6 +182,22 @@ bool memory_waits(int thread)
         return buffers[thread].count != 0;
 }
 
+void memory_weaken(const char *file, unsigned int line)
+{
+        weakened_file = file;
+        weakened_line = line;
+}
+
+int memory_order(const struct place *place, int order)
+{
+        const char *end;
+
+        if (!weakened_file || place->line != weakened_line)
+                return order;
+        end = strstr(place->file, weakened_file);
+        return end && !end[strlen(weakened_file)] ? __ATOMIC_RELAXED : order;
+}
+
 /* ---- Accesses ----------------------------------------------------------------------------- */
 
 /*
@@ -258,6 +277,12 @@ static enum memory memory_of(int self, const volatile void *address)
                                                                                     : memory;
 }
 
+void explore_load_folded(const volatile void *address, void *value, size_t bytes)
+{
+        races_atomic(address, bytes, false);
+        memcpy(value, (const char *)(uintptr_t)address, bytes);
+}
+
 void explore_load_bytes(const struct place *place, const volatile void *address, void *value,
                         size_t bytes, int order)
 {
@@ -265,7 +290,8 @@ void explore_load_bytes(const struct place *place, const volatile void *address,
         enum memory model = memory_of(self, address);
 
         if (model == MEMORY_RA) {
-                views_load(self, place, address, value, bytes, order);
+                races_atomic(address, bytes, false);
+                views_load(self, place, address, value, bytes, memory_order(place, order));
                 return;
         }
         if (model == MEMORY_TSO)
@@ -279,9 +305,10 @@ void explore_store_bytes(const struct place *place, volatile void *address, cons
         int self = (int)explore_self() - 1;
         enum memory model = memory_of(self, address);
 
-        if (model == MEMORY_RA)
-                views_store(self, place, address, value, bytes, order);
-        else if (model == MEMORY_TSO)
+        if (model == MEMORY_RA) {
+                races_atomic(address, bytes, true);
+                views_store(self, place, address, value, bytes, memory_order(place, order));
+        } else if (model == MEMORY_TSO)
                 store_in_buffer(self, place, (char *)(uintptr_t)address, value, bytes);
         else
                 memcpy((char *)(uintptr_t)address, value, bytes);
@@ -293,9 +320,10 @@ void explore_see_newest(const struct place *place, const volatile void *address,
         int self = (int)explore_self() - 1;
         enum memory model = memory_of(self, address);
 
-        if (model == MEMORY_RA)
-                views_read_newest(self, address, bytes, order);
-        else if (model == MEMORY_TSO)
+        if (model == MEMORY_RA) {
+                races_atomic(address, bytes, false);
+                views_read_newest(self, address, bytes, memory_order(place, order));
+        } else if (model == MEMORY_TSO)
                 see_buffers(self, place, address, bytes);
 }
 
@@ -304,8 +332,10 @@ void explore_changed(const struct place *place, const volatile void *address, si
 {
         int self = (int)explore_self() - 1;
 
-        if (memory_of(self, address) == MEMORY_RA)
-                views_changed(self, place, address, bytes, order);
+        if (memory_of(self, address) != MEMORY_RA)
+                return;
+        races_atomic(address, bytes, true);
+        views_changed(self, place, address, bytes, memory_order(place, order));
 }
 
 void explore_flush(int order)

@@ -23,6 +23,10 @@ void memory_enter(int thread);
 void memory_leave(int thread);
 /* All stores of a thread become seen: its CPU runs another thread, or fences. */
 void memory_flush(int thread);
+/* Accesses and fences of that place have no order, under RA: a fault that should be found. */
+void memory_weaken(const char *file, unsigned int line);
+/* The order at that place. */
+int memory_order(const struct place *place, int order);
 /* A CPU goes from a thread to another. */
 void memory_switch(int before, int thread);
 /* The thread gives way to another, or waits: what it did not see it may see from now on. */

@@ -39,6 +39,8 @@ void explore_point(const struct place *place, const volatile void *address, enum
  */
 void explore_load_bytes(const struct place *place, const volatile void *address, void *value,
                         size_t bytes, int order);
+/* A relaxed load that is no point: of the newest value. */
+void explore_load_folded(const volatile void *address, void *value, size_t bytes);
 void explore_store_bytes(const struct place *place, volatile void *address, const void *value,
                          size_t bytes, int order);
 void explore_see_newest(const struct place *place, const volatile void *address, size_t bytes,

@@ -19,6 +19,7 @@
 
 #include "machine/state.h"
 #include "memory.h"
+#include "races.h"
 
 #include <errno.h>
 #include <link.h>
@@ -363,6 +364,16 @@ bool search_is_thread_local(const char *address)
         return address >= tls_start && address < tls_start + tls_bytes;
 }
 
+bool search_is_of_thread(const char *address)
+{
+        ptrdiff_t distance = address - (const char *)__builtin_thread_pointer();
+
+        /* libc's variables, errno above all, lie beside the program's. */
+        return search_is_thread_local(address) ||
+               (distance > -TLS_BYTES_MAX && distance < TLS_BYTES_MAX) ||
+               (address >= stacks[self] && address < stacks[self] + STACK_BYTES);
+}
+
 static bool replayed_delay(uint32_t question)
 {
         for (unsigned int i = 0; i < replayed->count; i++)
@@ -415,6 +426,7 @@ void explore_point(const struct place *place, const volatile void *address, enum
 
         if (self < 0)
                 return;
+        races_at_atomic(address);
         matters = note_access(address, access);
         hand_over(matters || (access == ACCESS_LOCKED && memory_waits(self)));
         make_step(place);
@@ -433,7 +445,7 @@ void explore_fence(const struct place *place, int order)
                   note_access(&fences, ACCESS_WRITE);
         hand_over(matters || memory_waits(self));
         make_step(place);
-        explore_flush(order);
+        explore_flush(memory_order(place, order));
 }
 
 void explore_fence_behind_change(const struct place *place)
@@ -509,6 +521,7 @@ bool sequence_point(const struct place *place, const volatile void *address, enu
 
         if (self < 0)
                 return true;
+        races_at_atomic(address);
         matters = note_access(address, access);
         hand_over(matters || shares_cpu());
         if (thread[self].aborted) {

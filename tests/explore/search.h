@@ -73,5 +73,7 @@ void search_shrink(const struct scenario *scenario, struct schedule *schedule);
 bool search_delays(const struct place *store, const char *how, const struct place *access,
                    unsigned int cost);
 bool search_is_thread_local(const char *address);
+/* The running thread's own: its variables and its stack. */
+bool search_is_of_thread(const char *address);
 
 #endif

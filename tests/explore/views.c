@@ -337,3 +337,16 @@ void views_give_way(int thread)
 {
         views[thread].turns++;
 }
+
+/* ---- Plain accesses ------------------------------------------------------------------------ */
+
+/* A release carries the steps up to its own: plain accesses behind it belong to the next. */
+uint32_t views_epoch(int thread)
+{
+        return views[thread].now.step[thread] + 1;
+}
+
+bool views_knows(int thread, int other, uint32_t epoch)
+{
+        return views[thread].now.step[other] >= epoch;
+}

@@ -27,4 +27,9 @@ void views_follow(int thread, int before);
 /* The thread gives way: what it reads stale from now on counts anew. */
 void views_give_way(int thread);
 
+/* The thread's plain accesses until its next step belong to this epoch of it; 1 or more. */
+uint32_t views_epoch(int thread);
+/* Whether an epoch of the other thread happens before what the thread does now. */
+bool views_knows(int thread, int other, uint32_t epoch);
+
 #endif

@@ -13,7 +13,7 @@
 #define explore_load(name, pointer, order)                                                         \
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
-                __auto_type explore_got_ = *explore_at_;                                           \
+                __typeof__(({ *explore_at_; })) explore_got_;                                      \
                 const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
                                                                                                    \
                 explore_point(explore_place_, explore_at_, ACCESS_READ);                           \
@@ -22,7 +22,13 @@
                 explore_got_;                                                                      \
         })
 #define load_relaxed(pointer) explore_load("load_relaxed", pointer, __ATOMIC_RELAXED)
-#define load_folded(pointer) (*(pointer))
+#define load_folded(pointer)                                                                       \
+        ({                                                                                         \
+                __typeof__(({ *(pointer); })) explore_got_;                                        \
+                                                                                                   \
+                explore_load_folded(pointer, &explore_got_, sizeof(explore_got_));                 \
+                explore_got_;                                                                      \
+        })
 #define load_acquire(pointer) explore_load("load_acquire", pointer, __ATOMIC_ACQUIRE)
 
 #define explore_store(name, pointer, value, order)                                                 \
@@ -63,31 +69,33 @@ static inline void explore_locked(const struct place *place, volatile void *addr
                 explore_changed(explore_place_, explore_at_, sizeof(*explore_at_), order);         \
                 (returned);                                                                        \
         })
-#define explore_exchange(pointer, value, order)                                                    \
-        explore_change("exchange", pointer, value, explore_value_, explore_old_, order)
-#define explore_add(pointer, value, order)                                                         \
-        explore_change("add", pointer, value, explore_old_ + explore_value_, *explore_at_, order)
-#define exchange_acquire(pointer, value) explore_exchange(pointer, value, __ATOMIC_ACQUIRE)
-#define exchange_release(pointer, value) explore_exchange(pointer, value, __ATOMIC_RELEASE)
-#define add_relaxed(pointer, value) explore_add(pointer, value, __ATOMIC_RELAXED)
+#define explore_exchange(name, pointer, value, order)                                              \
+        explore_change(name, pointer, value, explore_value_, explore_old_, order)
+#define explore_add(name, pointer, value, order)                                                   \
+        explore_change(name, pointer, value, explore_old_ + explore_value_, *explore_at_, order)
+#define exchange_acquire(pointer, value)                                                           \
+        explore_exchange("exchange_acquire", pointer, value, __ATOMIC_ACQUIRE)
+#define exchange_release(pointer, value)                                                           \
+        explore_exchange("exchange_release", pointer, value, __ATOMIC_RELEASE)
+#define add_relaxed(pointer, value) explore_add("add_relaxed", pointer, value, __ATOMIC_RELAXED)
 #define sub_relaxed(pointer, value)                                                                \
-        explore_change("sub", pointer, value, explore_old_ - explore_value_, *explore_at_,         \
+        explore_change("sub_relaxed", pointer, value, explore_old_ - explore_value_, *explore_at_, \
                        __ATOMIC_RELAXED)
 #define or_relaxed(pointer, value)                                                                 \
-        explore_change("or", pointer, value, explore_old_ | explore_value_, explore_old_,          \
+        explore_change("or_relaxed", pointer, value, explore_old_ | explore_value_, explore_old_,  \
                        __ATOMIC_RELAXED)
 #define and_relaxed(pointer, value)                                                                \
-        explore_change("and", pointer, value, explore_old_ &explore_value_, explore_old_,          \
+        explore_change("and_relaxed", pointer, value, explore_old_ &explore_value_, explore_old_,  \
                        __ATOMIC_RELAXED)
 
 #define add_owned(pointer, value) store_relaxed(pointer, load_relaxed(pointer) + (value))
 
-#define explore_swap(pointer, expected, desired, success, failure)                                 \
+#define explore_swap(name, pointer, expected, desired, success, failure)                           \
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
                 __typeof__(expected) explore_expected_ = (expected);                               \
                 __typeof__(*explore_at_) explore_new_ = (desired);                                 \
-                const struct place *explore_place_ = PLACE("compare_swap(" #pointer ")");          \
+                const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
                 bool explore_equal_;                                                               \
                                                                                                    \
                 explore_point(explore_place_, explore_at_, ACCESS_LOCKED);                         \
@@ -105,19 +113,23 @@ static inline void explore_locked(const struct place *place, volatile void *addr
                 explore_equal_;                                                                    \
         })
 #define compare_swap_acquire(pointer, expected, desired)                                           \
-        explore_swap(pointer, expected, desired, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)
+        explore_swap("compare_swap_acquire", pointer, expected, desired, __ATOMIC_ACQUIRE,         \
+                     __ATOMIC_ACQUIRE)
 #define compare_swap_release(pointer, expected, desired)                                           \
-        explore_swap(pointer, expected, desired, __ATOMIC_RELEASE, __ATOMIC_RELAXED)
+        explore_swap("compare_swap_release", pointer, expected, desired, __ATOMIC_RELEASE,         \
+                     __ATOMIC_RELAXED)
 #define compare_swap(pointer, expected, desired)                                                   \
-        explore_swap(pointer, expected, desired, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
+        explore_swap("compare_swap", pointer, expected, desired, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
 
 /* Accesses with other orders are written without names. */
-#define __atomic_thread_fence(order) explore_fence(PLACE("fence"), order)
+#define __atomic_thread_fence(order) explore_fence(PLACE("__atomic_thread_fence()"), order)
 #define fence_behind_change() explore_fence_behind_change(PLACE("fence_behind_change()"))
-#define __atomic_add_fetch(pointer, value, order) explore_add(pointer, value, order)
-#define __atomic_exchange_n(pointer, value, order) explore_exchange(pointer, value, order)
+#define __atomic_add_fetch(pointer, value, order)                                                  \
+        explore_add("__atomic_add_fetch", pointer, value, order)
+#define __atomic_exchange_n(pointer, value, order)                                                 \
+        explore_exchange("__atomic_exchange_n", pointer, value, order)
 #define __atomic_store_n(pointer, value, order)                                                    \
-        ((void)explore_exchange(pointer, value, __ATOMIC_RELEASE))
+        ((void)explore_exchange("__atomic_store_n", pointer, value, __ATOMIC_RELEASE))
 
 #define cpu_relax() explore_yield(PLACE("cpu_relax()"))
 

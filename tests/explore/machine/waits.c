@@ -6,6 +6,7 @@
 #include "machine/event.h"
 #include "machine/lock.h"
 #include "machine/system.h"
+#include "races.h"
 
 void event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds)
 {
@@ -44,6 +45,7 @@ int __wrap_system_membarrier(int command)
 bool __wrap_system_commit(void *start, size_t bytes)
 {
         explore_point(PLACE("system_commit()"), start, ACCESS_LOCKED);
+        races_forget(start, bytes);
         return __real_system_commit(start, bytes);
 }
 
@@ -51,5 +53,6 @@ bool __wrap_system_purge(void *start, size_t bytes)
 {
         explore_point(PLACE("system_purge()"), start, ACCESS_LOCKED);
         explore_flush_all(); /* as the kernel has every CPU forget the page */
+        races_forget(start, bytes);
         return __real_system_purge(start, bytes);
 }

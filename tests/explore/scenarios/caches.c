@@ -30,8 +30,8 @@ static void check_held(void)
 static void free_and_end(unsigned int number)
 {
         give(held[number]);
-        /* Locked: the program orders the end of a cache behind all its uses. */
-        if (add_relaxed(&freed, 1) == 2)
+        /* Release and acquire: the program orders the end of a cache behind all its uses. */
+        if (__atomic_add_fetch(&freed, 1, __ATOMIC_ACQ_REL) == 2)
                 kmem_cache_destroy(cache);
 }
 
