@@ -4,12 +4,13 @@
  *
  *     explore --list
  *     explore SCENARIO [--memory sc|tso|ra] [--preemptions N] [--delays N] [--seconds N]
+ *     explore SCENARIO --all [--seconds N]
  *     explore SCENARIO --memory ra --weaken FILE:LINE ...
  *     explore SCENARIO [--memory sc|tso|ra] --replay STEP:THREAD,STEP~QUESTION,...  [--steps]
  *
  * --memory tso gives each thread a store buffer; up to --delays (1) accesses of a schedule do not
  * see a store that another thread has made (memory.c). --memory ra is C11's release and acquire; a delay
- * is a stale read (views.c). --weaken takes the order away from the accesses and fences of a place.
+ * is a stale read (views.c). --all searches all schedules, one of each class of equal ones (reduce.c). --weaken takes the order away from the accesses and fences of a place.
  *
  * Prints a line of figures for each bound. When a schedule fails, the explorer prints the reason
  * and the schedule, and ends with 1; with 2 for wrong arguments, and with 3 if time was over.
@@ -37,6 +38,7 @@ struct wish {
         unsigned int preemptions;
         unsigned int delays;
         unsigned int seconds;
+        bool all;
         bool steps;
         bool replay;
         struct schedule schedule;
@@ -154,8 +156,9 @@ static struct wish read_arguments(int count, char **arguments)
 
                 if (strcmp(name, "--list") == 0)
                         list();
-                if (strcmp(name, "--steps") == 0) {
-                        wish.steps = true;
+                if (strcmp(name, "--steps") == 0 || strcmp(name, "--all") == 0) {
+                        wish.steps |= name[2] == 's';
+                        wish.all |= name[2] == 'a';
                         continue;
                 }
                 if (name[0] != '-') {
@@ -178,10 +181,12 @@ static struct wish read_arguments(int count, char **arguments)
                 } else {
                         wrong("option", name,
                               "--list, --memory, --preemptions, --delays, --seconds, --weaken, "
-                              "--replay or --steps");
+                              "--all, --replay or --steps");
                 }
                 i++;
         }
+        if (wish.all && memory != MEMORY_SC)
+                wrong("--memory", memory == MEMORY_TSO ? "tso" : "ra", "sc with --all");
         if (!wish.scenario)
                 wrong("scenario", "", "a name that --list prints");
         return wish;
@@ -285,6 +290,32 @@ static void shrink(const struct scenario *scenario)
                 search_replay(scenario, &schedule);
 }
 
+/* Words that threads share are learned cheaply by one preemption. */
+static int explore_all(const struct wish *wish)
+{
+        uint64_t begin = now_ms();
+        struct bounds bounds = {
+                .preemptions = 1,
+                .deadline = wish->seconds ? begin + wish->seconds * (uint64_t)1000 : 0,
+        };
+
+        search_all(wish->scenario, &bounds);
+        if (!search->failed && !search->late)
+                search_classes(wish->scenario, bounds.deadline);
+        printf("%s: all: %lu executions, %lu points, %lu choices, %lu cut short, %.1f s%s\n",
+               wish->scenario->name, (unsigned long)search->executions,
+               (unsigned long)search->points, (unsigned long)search->choices,
+               (unsigned long)search->cut_short, (double)(now_ms() - begin) / 1000,
+               search->late ? ", NOT exhausted" : "");
+        fflush(stdout);
+        if (search->failed) {
+                shrink(wish->scenario);
+                print_failure(wish->scenario, wish->steps);
+                return EXIT_FOUND;
+        }
+        return search->late ? EXIT_LATE : 0;
+}
+
 static int explore(const struct wish *wish)
 {
         uint64_t begin = now_ms();
@@ -339,7 +370,7 @@ int main(int count, char **arguments)
         }
         wish.scenario->setup();
         report_file = keep_messages();
-        status = wish.replay ? replay(&wish) : explore(&wish);
+        status = wish.replay ? replay(&wish) : wish.all ? explore_all(&wish) : explore(&wish);
         fflush(stdout);
         _exit(status);
 }

@@ -305,6 +305,8 @@ void explore_store_bytes(const struct place *place, volatile void *address, cons
         int self = (int)explore_self() - 1;
         enum memory model = memory_of(self, address);
 
+        if (bytes > sizeof(uint64_t))
+                explore_effect(address, bytes, true);
         if (model == MEMORY_RA) {
                 races_atomic(address, bytes, true);
                 views_store(self, place, address, value, bytes, memory_order(place, order));

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Mutants that the explorer finds alone.
 
-    mutants.py BUILD [--preemptions N] [--seconds N] [NAME...]
+    mutants.py BUILD [--preemptions N | --all] [--seconds N] [NAME...]
 
 For each mutant of mutants.toml (or those whose names contain a NAME) a copy of the sources gets the
 mutant's edits, the explorer is built from it as Meson built it in folder BUILD, and the mutant's
 scenarios are searched with up to N preemptions (2), each for at most --seconds (60). A mutant that
 needs store buffers is searched under sequential consistency too, where it must not be found. Prints
-how the mutant is found, with the schedule that can be replayed, or that it is not. Exit status: 0,
+how the mutant is found, with the schedule that can be replayed, or that it is not. --all searches
+one of each class of equal schedules, for the mutants that need no weak memory. Exit status: 0,
 1 if a mutant is not found that mutants.toml does not say is missed, or 2 if an edit does not apply.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -31,6 +33,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PROGRAM = "tests/explore/explore"
 FAILED = 1
+BOUND = re.compile(r": (\d+ preemptions|all): (\d+) executions")
 
 
 class MutantError(Exception):
@@ -146,12 +149,11 @@ class Copy:
         self.changed = changed
         self.compile([output for output, files in self.depends.items() if files & old])
 
-    def search(self, scenario: str, memory: str, preemptions: int, seconds: int) -> str:
+    def search(self, scenario: str, bounds: list[str]) -> str:
         """The output of a search that fails; empty if it does not."""
-        command = [str(self.build / PROGRAM), scenario, "--memory", memory]
-        bounds = ["--preemptions", str(preemptions), "--seconds", str(seconds)]
-        done = subprocess.run([*command, *bounds], capture_output=True, text=True, check=False)
-        if done.returncode < 0 and " preemptions: " not in done.stdout:
+        command = [str(self.build / PROGRAM), scenario, *bounds]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode < 0 and not BOUND.search(done.stdout):
             return f"FAILED: in the setup: the program ended by signal {-done.returncode}"
         return done.stdout if done.returncode == FAILED else ""
 
@@ -161,12 +163,11 @@ def summary(output: str) -> str:
     lines = output.splitlines()
     if lines[-1].startswith("FAILED: in the setup"):
         return lines[-1].removeprefix("FAILED: ")
-    bound = next(line for line in reversed(lines) if " preemptions: " in line)
+    bound, executions = BOUND.findall(output)[-1]
     reason = next(line for line in lines if ": FAILED: " in line)
     replay = next(line for line in lines if line.startswith("replay: "))
-    preemptions, executions = bound.split(": ", 2)[1:]
     return (
-        f"{preemptions}, execution {executions.split()[0]}: "
+        f"{bound}, execution {executions}: "
         f"{reason.partition(': FAILED: ')[2]}; {replay.removeprefix('replay: ')}"
     )
 
@@ -175,29 +176,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("build", type=Path)
     parser.add_argument("--preemptions", type=int, default=2)
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--seconds", type=int, default=60, help="per scenario")
     parser.add_argument("names", nargs="*", metavar="NAME")
     given = parser.parse_intermixed_args()
+    seconds = ["--seconds", str(given.seconds)]
     wrong = False
     found = 0
     try:
         mutants = [
             mutant
             for mutant in read_mutants()
-            if not given.names or any(name in mutant.name for name in given.names)
+            if (not given.names or any(name in mutant.name for name in given.names))
+            and not (given.all and mutant.memory != "sc")
         ]
         with tempfile.TemporaryDirectory() as folder:
             copy = Copy(given.build.resolve(), Path(folder))
             for mutant in mutants:
                 copy.edit(mutant)
+                bounds = ["--memory", mutant.memory, "--preemptions", str(given.preemptions)]
                 outputs = (
-                    copy.search(scenario, mutant.memory, given.preemptions, given.seconds)
+                    copy.search(scenario, (["--all"] if given.all else bounds) + seconds)
                     for scenario in mutant.scenarios
                 )
                 output = next(filter(None, outputs), "")
                 if mutant.memory != "sc":
                     for scenario in mutant.scenarios:
-                        if copy.search(scenario, "sc", 1, given.seconds):
+                        if copy.search(scenario, ["--preemptions", "1", *seconds]):
                             raise MutantError(f'"{mutant.name}": {scenario} finds it under sc')
                 found += bool(output)
                 wrong |= not output and not mutant.missed

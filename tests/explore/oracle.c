@@ -19,6 +19,7 @@ void make_cache(unsigned int size)
 
 void take_notes(const void *object)
 {
+        explore_effect(object, 1, true);
         CHECK(object && out_count < OBJECTS_MAX);
         for (unsigned int i = 0; i < out_count; i++)
                 if (out[i] == object)
@@ -28,6 +29,7 @@ void take_notes(const void *object)
 
 void give_notes(const void *object)
 {
+        explore_effect(object, 1, true);
         for (unsigned int i = 0; i < out_count; i++)
                 if (out[i] == object) {
                         out[i] = out[--out_count];

@@ -64,6 +64,12 @@ void explore_fence_behind_change(const struct place *place);
 void explore_membarrier(const struct place *place);
 
 /*
+ * No point: the step under way also accesses these bytes. For what accesses cannot show: ranges that the
+ * system takes or gives, and the oracle's books.
+ */
+void explore_effect(const volatile void *address, size_t bytes, bool writes);
+
+/*
  * Restartable sequences. The first function begins one, or begins it anew after an abort; it
  * returns false after the second abort. The second is a step of it; false if the kernel has aborted
  * the sequence meanwhile: another thread ran on its CPU, or there was a fence. The third ends it.

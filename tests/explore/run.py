@@ -3,15 +3,16 @@
 """Run scenarios of the explorer and print a table of their figures.
 
     run.py EXPLORER [--memory sc|tso|ra] [--preemptions N] [--quick] [--seconds N] [NAME...]
+    run.py EXPLORER --all [--seconds N] [NAME...]
 
 A scenario (or those whose names contain a NAME) is searched with no preemption, then with one, up
 to N (2). --quick searches the large scenarios with one preemption less. --seconds is the most time
 that a scenario may take. --memory tso gives each thread a store buffer, and each schedule one
-access that does not see what is in another's; --memory ra is C11 with a stale read. Columns:
-executions, scheduling points that they
-passed, points with a choice, all of the last bound, and seconds. Exit status: 1 if a schedule
-fails, with the schedule printed, or if no scenario has a NAME; 2 for wrong arguments; 0 otherwise,
-also if time was over, which the table says.
+access that does not see what is in another's; --memory ra is C11 with a stale read. --all has no
+bound on preemptions, and runs one of each class of equal schedules. Columns: executions, scheduling
+points that they passed, points with a choice, all of the last bound, and seconds. Exit status: 1 if
+a schedule fails, with the schedule printed, or if no scenario has a NAME; 2 for wrong arguments; 0
+otherwise, also if time was over, which the table says.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 
 FAILED, LATE = 1, 3
 FIGURES = re.compile(
-    r"(\d+) preemptions: (\d+) executions, (\d+) points, (\d+) choices, "
+    r"(\d+ preemptions|all): (\d+) executions, (\d+) points, (\d+) choices, (?:\d+ cut short, )?"
     r"([\d.]+) s(, NOT exhausted)?"
 )
 ROW = "{:<26} {:>11} {:>10} {:>12} {:>9} {:>8}  {}"
@@ -47,16 +48,16 @@ def read_scenarios(explorer: str, wanted: list[str]) -> list[Scenario]:
     return [one for one in found if not wanted or any(text in one.name for text in wanted)]
 
 
-def run(explorer: str, scenario: Scenario, memory: str, preemptions: int, seconds: int) -> bool:
+def run(explorer: str, scenario: Scenario, bounds: list[str]) -> bool:
     """Searches a scenario and prints its row; false if a schedule fails."""
-    command = [explorer, scenario.name, "--memory", memory, "--preemptions", str(preemptions)]
     done = subprocess.run(
-        [*command, "--seconds", str(seconds)], capture_output=True, text=True, check=False
+        [explorer, scenario.name, *bounds], capture_output=True, text=True, check=False
     )
     found = FIGURES.findall(done.stdout)
     if done.returncode not in (0, FAILED, LATE) or not found:
         sys.exit(f"run.py: {scenario.name}: status {done.returncode}: {done.stdout}{done.stderr}")
     bound, executions, points, choices, took, late = found[-1]
+    bound = bound.removesuffix(" preemptions")
     verdict = "FAILED" if done.returncode == FAILED else "not exhausted" if late else "exhausted"
     print(ROW.format(scenario.name, bound, executions, points, choices, took, verdict), flush=True)
     if done.returncode == FAILED:
@@ -70,6 +71,7 @@ def main() -> int:
     parser.add_argument("--memory", choices=["sc", "tso", "ra"], default="sc")
     parser.add_argument("--preemptions", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--seconds", type=int, default=0, help="per scenario; 0: no limit")
     parser.add_argument("names", nargs="*", metavar="NAME")
     given = parser.parse_intermixed_args()
@@ -79,16 +81,12 @@ def main() -> int:
             "scenario", "preemptions", "executions", "points", "choices", "seconds", "result"
         )
     )
-    passed = [
-        run(
-            given.explorer,
-            scenario,
-            given.memory,
-            max(given.preemptions - (given.quick and scenario.large), 0),
-            given.seconds,
-        )
-        for scenario in scenarios
-    ]
+    seconds = ["--seconds", str(given.seconds)]
+    passed = []
+    for scenario in scenarios:
+        preemptions = max(given.preemptions - (given.quick and scenario.large), 0)
+        bounds = ["--memory", given.memory, "--preemptions", str(preemptions)]
+        passed.append(run(given.explorer, scenario, (["--all"] if given.all else bounds) + seconds))
     print(f"{sum(passed)} of {len(passed)} scenarios pass")
     return 0 if all(passed) else 1
 

@@ -20,6 +20,7 @@
 #include "machine/state.h"
 #include "memory.h"
 #include "races.h"
+#include "reduce.h"
 
 #include <errno.h>
 #include <link.h>
@@ -62,7 +63,6 @@ struct thread {
         uint32_t held;
         bool timed;       /* the wait also ends by time */
         uint64_t yielded; /* STATE_YIELDS: points passed by all when it began */
-        bool in_sequence;
         bool aborted;
         unsigned int aborts; /* of the sequence that it is in, plus 1 for its begin */
         int locks;
@@ -76,7 +76,9 @@ static ucontext_t main_context;
 static int self = -1; /* the thread that runs */
 static unsigned int preemptions_left;
 static unsigned int delays_left;
-static const struct schedule *replayed; /* NULL: all schedules */
+static const struct schedule *replayed;   /* NULL: all schedules */
+static bool reduces;                      /* one schedule of each class (reduce.c) */
+static uint64_t sequence_of[THREADS_MAX]; /* for reduce.c; only the addresses matter */
 static uint64_t deadline_ms;
 static struct word *words; /* shared by all processes, as @search */
 struct search *search;
@@ -246,6 +248,28 @@ static bool branch(void)
         return false;
 }
 
+/* One of each class of schedules. The sequences of others on the thread's CPU are aborted. */
+static int reduced_choice(const int *ready, int count)
+{
+        unsigned int set = 0;
+        int chosen;
+
+        for (int i = 0; i < count; i++)
+                set |= 1u << ready[i];
+        chosen = reduce_choose(set, ready[0]);
+        if (chosen < 0) {
+                search->cut_short++;
+                _exit(0);
+        }
+        search->choices += count > 1;
+        if (chosen != ready[0])
+                add_turn(chosen, 0);
+        for (int other = 0; other < THREADS_MAX; other++)
+                if (other != chosen && scenario->cpu[other] == scenario->cpu[chosen])
+                        reduce_access(&sequence_of[other], 1, false);
+        return chosen;
+}
+
 static int replayed_choice(int usual)
 {
         for (unsigned int i = 0; i < replayed->count; i++)
@@ -283,10 +307,12 @@ static int choose(bool matters)
                                      timed);
                 if (timed < 0)
                         explore_fail("deadlock: no thread can run");
-                return timed;
+                return reduces ? reduced_choice(&timed, 1) : timed;
         }
         if (replayed)
                 return replayed_choice(ready[0]);
+        if (reduces)
+                return stays && !matters ? self : reduced_choice(ready, count);
         if (count == 1 || (stays && (!matters || !preemptions_left)))
                 return ready[0];
         search->choices++;
@@ -428,10 +454,17 @@ void explore_point(const struct place *place, const volatile void *address, enum
                 return;
         races_at_atomic(address);
         matters = note_access(address, access);
+        reduce_point(self, address, 1, access != ACCESS_READ);
         hand_over(matters || (access == ACCESS_LOCKED && memory_waits(self)));
         make_step(place);
         if (access == ACCESS_LOCKED && memory == MEMORY_TSO)
                 explore_flush(__ATOMIC_SEQ_CST);
+}
+
+void explore_effect(const volatile void *address, size_t bytes, bool writes)
+{
+        if (self >= 0 && reduces)
+                reduce_access(address, bytes, writes);
 }
 
 /* The order of sequentially consistent fences matters to all threads that make them. */
@@ -465,6 +498,7 @@ void explore_membarrier(const struct place *place)
         if (self < 0)
                 return;
         note_access(&fences, ACCESS_WRITE);
+        reduce_point(self, NULL, 0, false);
         hand_over(true);
         make_step(place);
         explore_flush_all();
@@ -480,6 +514,7 @@ bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held
         thread[self].held = held;
         thread[self].timed = timed;
         thread[self].state = STATE_WAITS;
+        reduce_point(self, word, sizeof(*word), false);
         hand_over(true);
         make_step(place);
         return true;
@@ -491,6 +526,7 @@ void explore_yield(const struct place *place)
                 return;
         thread[self].yielded = search->points;
         thread[self].state = STATE_YIELDS;
+        reduce_point(self, NULL, 0, false);
         hand_over(true);
         make_step(place);
 }
@@ -510,7 +546,7 @@ bool sequence_begin(void)
 {
         if (self < 0)
                 return true;
-        thread[self].in_sequence = true;
+        explore_effect(&sequence_of[self], 1, true);
         thread[self].aborted = false;
         return ++thread[self].aborts <= 2;
 }
@@ -523,7 +559,10 @@ bool sequence_point(const struct place *place, const volatile void *address, enu
                 return true;
         races_at_atomic(address);
         matters = note_access(address, access);
+        reduce_point(self, address, 1, access != ACCESS_READ);
         hand_over(matters || shares_cpu());
+        if (thread[self].aborted || access != ACCESS_READ)
+                explore_effect(&sequence_of[self], 1, true);
         if (thread[self].aborted) {
                 make_step(PLACE("sequence: aborted"));
                 return false;
@@ -536,7 +575,7 @@ void sequence_end(void)
 {
         if (self < 0)
                 return;
-        thread[self].in_sequence = false;
+        explore_effect(&sequence_of[self], 1, true);
         thread[self].aborts = 0;
 }
 
@@ -546,8 +585,10 @@ void sequences_fence(const struct place *place)
                 return;
         explore_membarrier(place);
         for (int i = 0; i < THREADS_MAX; i++)
-                if (i != self)
+                if (i != self) {
                         thread[i].aborted = true;
+                        explore_effect(&sequence_of[i], 1, false);
+                }
 }
 
 /* ---- An execution ------------------------------------------------------------------------ */
@@ -598,6 +639,8 @@ static __attribute__((noreturn)) void run(void)
         memcpy(tls, tls_start, tls_bytes);
         hand_over(true);
         /* Here a process is at the end of an execution. */
+        if (reduces)
+                reduce_end();
         for (int i = 0; i < THREADS_MAX; i++)
                 memory_flush(i);
         memcpy(tls_start, tls, tls_bytes);
@@ -637,7 +680,7 @@ bool search_init(void)
         search = map_shared(sizeof(*search));
         words = map_shared(WORDS * sizeof(*words));
         dl_iterate_phdr(find_tls, NULL);
-        return search && words && tls_start && tls_bytes <= TLS_BYTES_MAX;
+        return search && words && reduce_init() && tls_start && tls_bytes <= TLS_BYTES_MAX;
 }
 
 static void clear_counts(void)
@@ -656,6 +699,26 @@ void search_all(const struct scenario *explored, const struct bounds *bounds)
                 clear_counts();
                 run_in_child();
         } while (search->grew && !search->failed && !search->late);
+}
+
+void search_classes(const struct scenario *explored, uint64_t deadline)
+{
+        scenario = explored;
+        replayed = NULL;
+        reduces = true;
+        do {
+                clear_counts();
+                reduce_start();
+                do {
+                        search->steps = 0;
+                        search->schedule.count = 0;
+                        search->late = deadline && now_ms() > deadline;
+                        if (search->late)
+                                break;
+                        run_in_child();
+                } while (!search->failed && !search->grew && reduce_next());
+        } while (search->grew && !search->failed && !search->late);
+        reduces = false;
 }
 
 void search_replay(const struct scenario *explored, const struct schedule *schedule)

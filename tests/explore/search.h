@@ -35,9 +35,10 @@ struct step {
 /* In memory that all processes of a search share. A single one of them runs at a time. */
 struct search {
         uint64_t executions;
-        uint64_t points;  /* scheduling points passed */
-        uint64_t choices; /* those with more than one thread to choose from, and delays */
-        bool late;        /* the time was over before the search was */
+        uint64_t points;    /* scheduling points passed */
+        uint64_t choices;   /* those with more than one thread to choose from, and delays */
+        uint64_t cut_short; /* executions that turned out equal to others */
+        bool late;          /* the time was over before the search was */
         bool failed;
         bool grew; /* a word was found shared that was not known as such */
         char reason[512];
@@ -61,6 +62,11 @@ struct bounds {
  * of the last pass, which knew all shared words.
  */
 void search_all(const struct scenario *scenario, const struct bounds *bounds);
+/*
+ * Runs a schedule of each class of equal ones, without a bound on preemptions (reduce.c), until one
+ * fails or time is over. Only under sequential consistency.
+ */
+void search_classes(const struct scenario *scenario, uint64_t deadline);
 /* Runs a single schedule. */
 void search_replay(const struct scenario *scenario, const struct schedule *schedule);
 /* Leaves out every turn of the schedule that it fails without. */

@@ -45,6 +45,7 @@ int __wrap_system_membarrier(int command)
 bool __wrap_system_commit(void *start, size_t bytes)
 {
         explore_point(PLACE("system_commit()"), start, ACCESS_LOCKED);
+        explore_effect(start, bytes, true);
         races_forget(start, bytes);
         return __real_system_commit(start, bytes);
 }
@@ -53,6 +54,7 @@ bool __wrap_system_purge(void *start, size_t bytes)
 {
         explore_point(PLACE("system_purge()"), start, ACCESS_LOCKED);
         explore_flush_all(); /* as the kernel has every CPU forget the page */
+        explore_effect(start, bytes, true);
         races_forget(start, bytes);
         return __real_system_purge(start, bytes);
 }

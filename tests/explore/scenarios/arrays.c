@@ -7,32 +7,33 @@
 
 #define ARRAYS "engine=slab,limit=2,batchcount=1,shared="
 
-static void *held[4];
+/* Three that a CPU frees are one more than its array holds. */
+static void *held[6];
 
-static void hold_four(void)
+static void hold_six(void)
 {
         make_cache(1024);
-        for (unsigned int i = 0; i < 4; i++)
+        for (unsigned int i = 0; i < 6; i++)
                 held[i] = take();
 }
 
 static void make_node_list(void)
 {
-        hold_four();
-        for (unsigned int i = 0; i < 4; i++)
+        hold_six();
+        for (unsigned int i = 0; i < 6; i++)
                 give(held[i]);
 }
 
 static void free_first(void)
 {
-        give(held[0]);
-        give(held[1]);
+        for (unsigned int i = 0; i < 3; i++)
+                give(held[i]);
 }
 
 static void free_second(void)
 {
-        give(held[2]);
-        give(held[3]);
+        for (unsigned int i = 3; i < 6; i++)
+                give(held[i]);
 }
 
 static void check_second(void)
@@ -65,20 +66,20 @@ const struct scenario array_scenarios[] = {
         {.name = "arrays_frees",
          .about = "slab: two CPUs free objects of one slab",
          .options = ARRAYS "0",
-         .setup = hold_four,
+         .setup = hold_six,
          .thread = {free_first, free_second},
          .cpu = {0, 1}},
         {.name = "arrays_same_cpu",
          .about = "slab: two threads of a CPU free and take by its array",
          .options = ARRAYS "0",
-         .setup = hold_four,
+         .setup = hold_six,
          .thread = {free_first, take_three},
          .cpu = {0, 0},
          .check = check_second},
         {.name = "arrays_shared",
          .about = "slab: CPUs exchange objects by the shared array",
          .options = ARRAYS "1",
-         .setup = hold_four,
+         .setup = hold_six,
          .thread = {free_first, take_three},
          .cpu = {0, 1},
          .check = check_second},
@@ -92,7 +93,7 @@ const struct scenario array_scenarios[] = {
          .about = "slab: frees of another node's objects against takes there",
          .options = ARRAYS "0",
          .nodes = 2,
-         .setup = hold_four,
+         .setup = hold_six,
          .thread = {free_first, take_three, free_second},
          .cpu = {2, 0, 3},
          .large = true},

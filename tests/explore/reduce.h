@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Which schedules need be run so that every order of dependent steps is (reduce.c).
+ */
+#ifndef KMEM_EXPLORE_REDUCE_H
+#define KMEM_EXPLORE_REDUCE_H
+
+#include "scenario.h"
+
+/* False if there is no memory for it. */
+bool reduce_init(void);
+/* The next execution is the first of all. */
+void reduce_start(void);
+/* Plans the next execution; false if there is none. */
+bool reduce_next(void);
+
+/*
+ * In an execution. A thread has come to a point in front of a step that accesses the bytes; 0 bytes: it
+ * accesses none. What it does behind that step, up to its next choice, belongs to the step.
+ */
+void reduce_point(int thread, const volatile void *address, size_t bytes, bool writes);
+/* The step under way also does that. */
+void reduce_access(const volatile void *address, size_t bytes, bool writes);
+/*
+ * The step under way is over; the thread of the next one, of those that can run (bits). -1: every
+ * continuation of this execution is equal to one that was run.
+ */
+int reduce_choose(unsigned int ready, int usual);
+/* The execution is over. */
+void reduce_end(void);
+
+#endif
