@@ -137,8 +137,8 @@ struct slub_counters;
 
 struct kmem_cache {
         uint32_t fast_offset;  /* the pair that calls with the cache use, inlined ones too:
-                                  pair_offset, or another pair if only the program may write to
-                                  free objects (percpu.c) */
+                                  pair_offset, or another pair if frees by address are looked at
+                                  (cache_looks_at_frees, percpu.c) */
         uint32_t pair_offset;  /* index << PAIR_SHIFT; the page map's value, for frees by address */
         uint32_t sheaf_offset; /* the pair with the sheaves: fast_offset, or in a closed cache the
                                   pair that only slow paths know; relaxed */
@@ -165,9 +165,9 @@ struct kmem_cache {
 
         /* slub (S1-06) */
         uint64_t reciprocal; /* to divide an offset in a slab by size */
-        uint32_t slab_mask;  /* bits of an address that say where in its slab it lies; 0: not all
-                                   slabs are alike, or aligned to their size, or begin with an
-                                   object, so that only the engine knows; relaxed, and 0 for good
+        uint32_t slab_mask;  /* bits of an address, which the page map knows, that say where in its
+                                   slab it lies; 0: not all slabs are alike, or aligned to their
+                                   size, or begin with an object, so that only the engine knows; relaxed, and 0 for good
                                    before the first slab that is different is made */
         uint32_t order;      /* preferred order */
         uint32_t objects;    /* objects of a slab of that order */

@@ -367,6 +367,18 @@ static const char *object_free(struct kmem_cache *cache, void *object)
 }
 
 /*
+ * The free of an object whose class looks at frees (cache_looks_at_frees, percpu.c) by a push onto its own pair, as
+ * the fast half does it. False for all other blocks, and where there is more to do: then nothing has happened.
+ */
+static inline bool free_looked_at(struct kmem_cache *cache, void *block)
+{
+        load_for_push();
+        return cache->fast_offset != cache->pair_offset && cache->marks_freed &&
+               cache_is_object(cache, block) && !freed_is_marked(block) &&
+               rseq_push_marked(cache->fast_offset, block);
+}
+
+/*
  * Takes a hardened block back; objects of named caches, which lie in the heap, are left to the caller. @size: SIZE_MAX
  * if the call does not tell it. False: it is an object of the heap, or NULL.
  */
@@ -389,14 +401,17 @@ static KMEM_NOINLINE bool free_hardened_slow(void *block, size_t size, const cha
 static KMEM_NOINLINE void free_plain(void *block, const char *call, const void *site)
 {
         struct kmem_cache *cache;
-        int saved_errno = errno;
         const char *wrong;
+        int saved_errno;
 
         if (!block)
                 return;
         cache = cache_of(block);
         if (options.check == CHECK_DRAIN)
                 open_fast_frees();
+        if (cache && free_looked_at(cache, block))
+                return;
+        saved_errno = errno;
         if (cache && cache_is_checked(cache) && !handed_clear(block)) {
                 report_bad_free(call, block, not_handed_out(cache, block));
                 errno = saved_errno;

@@ -64,7 +64,7 @@ static void init_fine(void)
 
 /*
  * Classes of whole pages, for blocks above the tables that malloc gives out often: to 64 KiB every
- * page, then four a doubling. malloc's slow path looks for them, frees take the fast path.
+ * page, then four a doubling. malloc's slow path looks for them, and frees look at the address there.
  */
 static void init_paged(void)
 {

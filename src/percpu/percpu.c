@@ -95,24 +95,40 @@ static void give_indexes(struct kmem_cache *cache)
 
 /*
  * Whether free objects keep what the program left in them: a constructor ran once, or readers may
- * still look (S4-43, S8-10). The pair that the page map knows is cold for good, so frees by address, which
- * mark the object (percpu/freed.h), take the slow path.
+ * still look (S4-43, S8-10). A free by address would mark the object (percpu/freed.h).
  */
 static bool cache_keeps_objects(const struct kmem_cache *cache)
 {
         return cache->ctor || cache->flags & SLAB_TYPESAFE_BY_RCU;
 }
 
+/* Whether it is a class of whole pages, whose objects malloc's slow path alone hands out. */
+static bool cache_is_of_pages(const struct kmem_cache *cache)
+{
+        return cache->flags & SLAB_KMALLOC && cache->size > CLASS_BYTES_MAX;
+}
+
 /*
- * Takes the index that the page map knows, another index for calls with a cache that keeps its
- * objects, and another for the sheaves of a cache that begins closed. False if there are too few;
+ * Whether the pair that the page map knows is cold for good. Then frees by address take the slow path, which
+ * knows the caches that keep their objects, and checks that the address is an object's first byte: what
+ * that costs is nothing beside the use of a block of pages.
+ */
+static bool cache_looks_at_frees(const struct kmem_cache *cache)
+{
+        return cache->engine->caching != CACHING_NONE &&
+               (cache_keeps_objects(cache) || cache_is_of_pages(cache));
+}
+
+/*
+ * Takes the index that the page map knows, another index for calls with a cache that looks at frees,
+ * and another for the sheaves of a cache that begins closed. False if there are too few;
  * give_indexes takes back what there was.
  */
 static bool take_indexes(struct kmem_cache *cache)
 {
-        bool keeps = cache_keeps_objects(cache) && cache->engine->caching != CACHING_NONE;
+        bool looks = cache_looks_at_frees(cache);
         uint32_t index = cache_index_take();
-        uint32_t direct = index && keeps ? cache_index_take() : index;
+        uint32_t direct = index && looks ? cache_index_take() : index;
         uint32_t hidden = direct && begins_closed(cache) ? cache_index_take() : direct;
 
         cache->pair_offset = index << PAIR_SHIFT;

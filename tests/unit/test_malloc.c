@@ -965,15 +965,47 @@ static void child_realloc_freed(void)
         printf("went on\n");
 }
 
-/* Pages of an only object behind its first page are in no slab's map. */
+/* Pages in which no object starts are not in the page map. */
 static void child_free_inside_pages(void)
 {
-        char *block = malloc(hide(100000));
+        static const size_t sizes[] = {8192, 32768, 100000};
 
-        free(block + 5 * PAGE_SIZE);
-        check_equal(malloc_usable_size((void *)hide((uintptr_t)block + PAGE_SIZE)), 0);
-        check(malloc_usable_size(block) >= 100000);
-        free(block);
+        for (unsigned int i = 0; i < array_size(sizes); i++) {
+                char *before = malloc(hide(sizes[i]));
+                char *block = malloc(hide(sizes[i]));
+
+                for (size_t page = 1; page < sizes[i] / PAGE_SIZE; page++)
+                        free(block + page * PAGE_SIZE);
+                check_equal(malloc_usable_size((void *)hide((uintptr_t)block + PAGE_SIZE)), 0);
+                check(malloc_usable_size(block) >= sizes[i]);
+                free(block);
+                free(before);
+        }
+        printf("went on\n");
+}
+
+/* Frees of blocks of pages look at the address, also in the pages that the map knows. */
+static void child_free_in_first_page(void)
+{
+        static const size_t sizes[] = {40000, 100000, 250000};
+        static const size_t from_start[] = {16, 2048, PAGE_SIZE - 16};
+
+        for (unsigned int i = 0; i < array_size(sizes); i++) {
+                char *block = malloc(hide(sizes[i]));
+
+                memset(block, 7, sizes[i]);
+                for (unsigned int j = 0; j < array_size(from_start); j++) {
+                        char *inside = block + from_start[j];
+
+                        free((void *)hide((uintptr_t)inside));
+                        check(malloc(hide(sizes[i])) != inside);
+                        check_equal(*inside, 7);
+                }
+                free(block);
+                check(malloc(hide(sizes[i])) == block);
+                free(block);
+                free((void *)hide((uintptr_t)block));
+        }
         printf("went on\n");
 }
 
@@ -998,8 +1030,15 @@ static void misuse(void **state)
         child_aborts("realloc_inside", "bad_free=abort", "kmem: realloc(0x");
         child_prints("realloc_freed", "bad_free=ignore", "): not the start of a block in use");
         child_prints("realloc_freed", "bad_free=ignore", "went on");
-        child_prints("free_inside_pages", "bad_free=ignore", "): not the start of a block");
-        child_prints("free_inside_pages", "bad_free=ignore", "went on");
+        child_prints("free_inside_pages", "bad_free=ignore,engine=slub",
+                     "): not the start of a block");
+        child_prints("free_inside_pages", "bad_free=ignore,engine=slub", "went on");
+        child_prints("free_in_first_page", "bad_free=ignore,engine=slub",
+                     "): inside an object, not at its start");
+        child_prints("free_in_first_page", "bad_free=ignore,engine=slub",
+                     "): free already (double free)");
+        child_prints("free_in_first_page", "bad_free=ignore,engine=slub", "went on");
+        child_prints("free_in_first_page", "bad_free=ignore,engine=slub,slots=locked", "went on");
         child_aborts("double_free", "bad_free=abort", "kmem: free(0x");
         child_aborts("double_free", "bad_free=abort", "free already (double free)");
         child_aborts("not_ours", "bad_free=abort", "kmem: free(0x7654321000): not the start");
@@ -1046,6 +1085,7 @@ int main(int argc, char **argv)
                 {"realloc_inside", child_realloc_inside},
                 {"realloc_freed", child_realloc_freed},
                 {"free_inside_pages", child_free_inside_pages},
+                {"free_in_first_page", child_free_in_first_page},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(is_ours),

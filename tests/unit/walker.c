@@ -159,12 +159,16 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         ensure(state.objects == (preferred ? cache->objects : cache->min_order_objects), slab);
         ensure(page_number(slab) % slab_align_pages(cache, slab->order) == 0, slab);
         for (size_t page = 0; page < pages_of_slab(cache, slab->order); page++) {
-                /* PAGE-3: where an object may start. The only object of a slab starts in front. */
-                bool starts = page == 0 || state.objects > 1 || cache->red_left_pad;
+                /* PAGE-3: where an object starts. */
+                bool starts = cache->size <= PAGE_SIZE || cache->red_left_pad;
+                bool is_looked_for = page == 0 || state.objects > 1 || cache->red_left_pad;
 
+                for (uint32_t i = 0; !starts && i < state.objects; i++)
+                        starts = (size_t)i * cache->size >> PAGE_SHIFT == page;
                 ensure(heap.map[page_number(slab) + page] == (starts ? cache->pair_offset : 0),
                        slab);
-                ensure(!starts || slub_slab_of(cache, page_address(slab + page)) == slab, slab);
+                ensure(!is_looked_for || slub_slab_of(cache, page_address(slab + page)) == slab,
+                       slab);
         }
         ensure(state.inuse + listed == state.objects, slab); /* S1-70 */
         ensure(state.frozen == (place == PLACE_CPU ||

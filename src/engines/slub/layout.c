@@ -155,6 +155,9 @@ int slub_setup(struct kmem_cache *cache)
                 return error;
         if (!cache->slab_pages)
                 cache->slab_mask = (uint32_t)order_bytes(cache->order) - 1;
+        else if (cache->objects == 1)
+                /* The page map has the first page alone of such a slab, so an address is in there. */
+                cache->slab_mask = (uint32_t)PAGE_SIZE - 1;
         slub_setup_cpu_partial(cache);
         cache->freeze_eagerly =
                 options_for_cache_or(cache->name, OPTION_FREEZE, FREEZE_DELAYED) == FREEZE_EAGER;

@@ -23,12 +23,19 @@ static bool table_is_inside(const struct kmem_cache *cache, uint32_t objects)
 }
 
 /*
- * The pages of a slab that the page map knows. Behind the first page of an only object nothing
- * starts, so a free of an address there finds no cache, and is noticed at the call.
+ * The page map knows the pages in which an object starts. A free of an address in another page of a large object
+ * finds no cache, and is noticed at the call. Debug caches find it anyway, and say more.
  */
-static size_t mapped_pages(const struct kmem_cache *cache, uint32_t objects, size_t pages)
+static void map_starts(const struct kmem_cache *cache, struct page *slab, uint32_t objects,
+                       size_t pages)
 {
-        return objects == 1 && !cache->red_left_pad ? 1 : pages;
+        if (cache->size <= PAGE_SIZE || cache->red_left_pad) {
+                page_map_set(slab, pages, (uint16_t)cache->pair_offset);
+                return;
+        }
+        for (uint32_t index = 0; index < objects; index++)
+                page_map_set(page_at(address_page(slub_object(cache, slab, index))), 1,
+                             (uint16_t)cache->pair_offset);
 }
 
 /* Pages become a slab, which free finds by the page map from then on. */
@@ -37,7 +44,7 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
 {
         struct slab_state state = {.head = INDEX_END, .inuse = 0, .objects = objects};
         size_t pages = pages_of_slab(cache, order);
-        size_t mapped = mapped_pages(cache, objects, pages);
+        bool has_inner; /* addresses in its other pages are looked for */
 
         if (!table) {
                 table = &slab[1].table;
@@ -51,11 +58,12 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
                 slab->order = ORDER_EXACT;
         if (prepare)
                 prepare(cache, slab, objects);
-        for (uint32_t page = 1; cache->slab_pages && page < mapped; page++)
+        has_inner = cache->slab_pages && (objects > 1 || cache->red_left_pad);
+        for (uint32_t page = 1; has_inner && page < pages; page++)
                 store_relaxed(&slab[page].state, (uint64_t)page);
         /* Release: pairs with the acquires in slab_of, slab_of_page and debug/give.c. */
         store_release(&slab->kind, (uint8_t)PAGE_SLAB);
-        page_map_set(slab, mapped, (uint16_t)cache->pair_offset);
+        map_starts(cache, slab, objects, pages);
         PROBE4(slab_alloc, cache->name, page_address(slab), objects, pages << PAGE_SHIFT);
 }
 
