@@ -329,31 +329,14 @@ size_t code_map_text(struct code_map *map, uintptr_t return_address, char *text,
                           id);
 }
 
+static size_t write_place(void *map, uintptr_t address, char *text, size_t bytes)
+{
+        return code_map_text(map, address, text, bytes);
+}
+
 size_t code_map_resolve(struct code_map *map, const char *marked, char *text, size_t bytes)
 {
-        size_t used = 0;
-
         if (map)
                 code_map_restart(map);
-        while (*marked) {
-                size_t plain = strcspn(marked, SYMBOL_MARK);
-                char digits[SYMBOL_MARK_BYTES] = {0};
-                const char *digit = digits;
-                uint64_t address;
-
-                if (text)
-                        memcpy(text + used, marked, plain);
-                used += plain;
-                marked += plain;
-                if (!*marked)
-                        break;
-                memcpy(digits, marked + 1, sizeof(digits) - 1);
-                marked += SYMBOL_MARK_BYTES;
-                number_scan(&digit, 16, &address);
-                used += code_map_text(map, (uintptr_t)address, text ? text + used : NULL,
-                                      text ? bytes - used : 0);
-        }
-        if (text)
-                text[used] = '\0';
-        return used;
+        return marks_replace(marked, write_place, map, text, bytes);
 }

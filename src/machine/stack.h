@@ -60,6 +60,19 @@ enum { SYMBOL_BYTES = 192 };
 enum { SYMBOL_MARK_BYTES = 17 };
 
 /*
+ * Writes the name of an address without a zero byte if it is shorter than @bytes; returns its length.
+ * With @bytes 0, @text may be NULL.
+ */
+typedef size_t address_writer(void *context, uintptr_t address, char *text, size_t bytes);
+
+/*
+ * Copies a marked text with what @write writes for marks, and a zero byte. Returns the length; with
+ * @text NULL that is all. Else the text is cut off in front of the part for which @bytes have no room.
+ */
+KMEM_HIDDEN size_t marks_replace(const char *marked, address_writer *write, void *context,
+                                 char *text, size_t bytes);
+
+/*
  * Copies a marked text with names for marks, and a zero byte. Returns the length of the named text.
  * If that is more than @bytes, @text stays as it was. If names become longer meanwhile, because
  * libraries are opened, the text ends in front of the part that does not fit.

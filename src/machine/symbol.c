@@ -72,18 +72,15 @@ static uintptr_t address_of(const char *digits)
         return address;
 }
 
-/*
- * With @text NULL only the length. Else the text is cut off in front of the part that does not fit:
- * names change when libraries are opened and closed meanwhile.
- */
-static size_t resolve(const char *marked, char *text, size_t bytes)
+size_t marks_replace(const char *marked, address_writer *write, void *context, char *text,
+                     size_t bytes)
 {
         size_t used = 0;
 
         while (*marked) {
                 size_t plain = strcspn(marked, SYMBOL_MARK);
                 char digits[SYMBOL_MARK_BYTES] = {0};
-                char name[SYMBOL_BYTES];
+                size_t room;
                 size_t length;
 
                 if (text && plain >= bytes - used)
@@ -95,11 +92,10 @@ static size_t resolve(const char *marked, char *text, size_t bytes)
                 if (!*marked)
                         break;
                 memcpy(digits, marked + 1, sizeof(digits) - 1);
-                length = symbol_text(address_of(digits), name);
-                if (text && length >= bytes - used)
+                room = text ? bytes - used : 0;
+                length = write(context, address_of(digits), text ? text + used : NULL, room);
+                if (text && length >= room)
                         break;
-                if (text)
-                        memcpy(text + used, name, length);
                 used += length;
                 marked += SYMBOL_MARK_BYTES;
         }
@@ -108,9 +104,21 @@ static size_t resolve(const char *marked, char *text, size_t bytes)
         return used;
 }
 
+static size_t write_symbol(void *context, uintptr_t address, char *text, size_t bytes)
+{
+        char name[SYMBOL_BYTES];
+        size_t length = symbol_text(address, name);
+
+        (void)context;
+        if (length < bytes)
+                memcpy(text, name, length);
+        return length;
+}
+
+/* Names change when libraries are opened and closed between the two looks. */
 size_t symbols_resolve(const char *marked, char *text, size_t bytes)
 {
-        size_t length = resolve(marked, NULL, 0);
+        size_t length = marks_replace(marked, write_symbol, NULL, NULL, 0);
 
-        return length < bytes ? resolve(marked, text, bytes) : length;
+        return length < bytes ? marks_replace(marked, write_symbol, NULL, text, bytes) : length;
 }
