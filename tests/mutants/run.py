@@ -46,6 +46,10 @@ ZONE_WRAPS = [*PAGE_WRAPS, "bind", "current_node", "near_node"]
 # What a program consists of besides the library: sources under tests/, link arguments.
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "attack": (["stress/attack.c", "stress/checked.c", "stress/crowd.c", *WALKERS], []),
+    "test_code_map": (
+        ["unit/test_code_map.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=system_sleep_ns"],
+    ),
     "test_debug": (
         ["unit/test_debug.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=metadata_alloc", "-Wl,--wrap=stack_capture"],
