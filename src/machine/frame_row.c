@@ -404,18 +404,13 @@ static bool make_row(const struct places *places, struct frame_row *row)
                (places->base_register == FRAME_POINTER || places->base_register == STACK_POINTER);
 }
 
-enum row_answer frame_row_read(const void *header, uintptr_t address, uint32_t *hint,
-                               struct frame_row *row)
+enum row_answer frame_row_find(const void *header, uintptr_t address, uint32_t *hint,
+                               struct frame_description *found)
 {
         const struct table *table = header;
         /* The call itself, whose row is another than its successor's where that begins a function. */
         intptr_t offset = (intptr_t)(address - 1 - (uintptr_t)header);
-        struct common common;
-        struct run run;
         const uint8_t *at;
-        const uint8_t *end;
-        const uint8_t *own;
-        uint64_t distance;
         uint64_t bytes;
 
         if (!table || !is_common(table))
@@ -423,16 +418,27 @@ enum row_answer frame_row_read(const void *header, uintptr_t address, uint32_t *
         *hint = find_function(table, offset, *hint);
         if (*hint == table->count)
                 return ROW_NONE;
-        distance = (uint64_t)(offset - table->functions[*hint].start) + 1;
+        found->distance = (uint64_t)(offset - table->functions[*hint].start) + 1;
         at = (const uint8_t *)header + table->functions[*hint].description;
-        if (!open_entry(&at, &end))
+        if (!open_entry(&at, &found->own_end))
                 return ROW_UNKNOWN;
-        own = at;
+        found->own = at;
         bytes = read_fixed(&at, 4); /* back from here to the common part */
-        if (!bytes || !read_common(own - bytes, &common))
+        found->common = found->own - bytes;
+        return bytes ? ROW_FOUND : ROW_UNKNOWN;
+}
+
+enum row_answer frame_row_make(const struct frame_description *found, struct frame_row *row)
+{
+        const uint8_t *at = found->own + 4;
+        struct common common;
+        struct run run;
+        uint64_t bytes;
+
+        if (!read_common(found->common, &common))
                 return ROW_UNKNOWN;
         at += common.pointer_bytes;
-        if (distance > read_fixed(&at, common.pointer_bytes))
+        if (found->distance > read_fixed(&at, common.pointer_bytes))
                 return ROW_NONE;
         if (common.has_data) {
                 bytes = read_unsigned(&at);
@@ -441,8 +447,61 @@ enum row_answer frame_row_read(const void *header, uintptr_t address, uint32_t *
         run.common = &common;
         run.depth = 0;
         run.now = (struct places){.frame_pointer = NOWHERE, .return_address = NOWHERE};
-        if (!run_program(&run, common.program, common.end, distance) ||
-            !run_program(&run, at, end, distance))
+        if (!run_program(&run, common.program, common.end, found->distance) ||
+            !run_program(&run, at, found->own_end, found->distance))
                 return ROW_UNKNOWN;
         return make_row(&run.now, row) ? ROW_FOUND : ROW_UNKNOWN;
+}
+
+enum row_answer frame_row_read(const void *header, uintptr_t address, uint32_t *hint,
+                               struct frame_row *row)
+{
+        struct frame_description found;
+        enum row_answer answer = frame_row_find(header, address, hint, &found);
+
+        return answer == ROW_FOUND ? frame_row_make(&found, row) : answer;
+}
+
+/* ---- Keys -------------------------------------------------------------------------------- */
+
+enum { KEY_BYTES_MOST = 256 }; /* of a description */
+
+/* Two numbers without a pattern. */
+#define KEY_FACTOR 0x9e3779b97f4a7c15u
+#define KEY_START 0xd1b54a32d192ed03u
+
+/* Both halves of a product, which depend on all bits of both numbers. */
+static uint64_t fold(uint64_t a, uint64_t b)
+{
+        unsigned __int128 product = (unsigned __int128)a * b;
+
+        return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t add_to_key(uint64_t key, const uint8_t *at, const uint8_t *end)
+{
+        uint64_t length = (uint64_t)(end - at);
+
+        while (end - at >= 16) {
+                uint64_t first = read_fixed(&at, 8);
+
+                key = fold(key ^ first, KEY_FACTOR ^ read_fixed(&at, 8));
+        }
+        while (end - at >= 4)
+                key = fold(key ^ read_fixed(&at, 4), KEY_FACTOR);
+        while (at < end)
+                key = fold(key ^ *at++, KEY_FACTOR);
+        return fold(key ^ length, KEY_FACTOR);
+}
+
+uint64_t frame_row_key(const struct frame_description *found)
+{
+        const uint8_t *at = found->common;
+        const uint8_t *end;
+        uint64_t key = fold(KEY_START ^ found->distance, KEY_FACTOR);
+
+        if (!open_entry(&at, &end) || end - at > KEY_BYTES_MOST ||
+            found->own_end - found->own > KEY_BYTES_MOST)
+                return 0;
+        return add_to_key(add_to_key(key, at, end), found->own, found->own_end);
 }

@@ -10,8 +10,10 @@
  *    as nothing else is published.
  * 2. Rows are kept of objects alone that stay until the process ends (lasting.h). A kept row is then
  *    true for ever. Other objects may be closed, and another be opened at the same address: their
- *    rows are read each time, by the dynamic linker's present answer. Only a place in the table of
- *    such an object is kept, as a hint, which the reader compares with the table.
+ *    descriptions are found each time, by the dynamic linker's present answer. Of such an object a place
+ *    in its table is kept, as a hint, which the reader compares with the table; and what a
+ *    description means is kept by the bytes of the description (frame_row_key), which are read each time.
+ *    This is true of any object.
  * 3. The frames are those that the compiler's unwinder finds. Where it would need other registers or
  *    knows more, as of a signal's frame, the walk ends with ROW_WALK_UNKNOWN.
  * 4. Where the unwinder ends, at code without rows as a program makes it while it runs, the walk goes
@@ -157,12 +159,67 @@ static bool find_kept(uintptr_t address, struct frame_row *row)
         return false;
 }
 
+/* ---- Made rows --------------------------------------------------------------------------- */
+
+enum { MADE_BITS = 12 };
+
+/*
+ * A word as above, without a return address, and its key, which has the word in it: so a key and a word of two
+ * rows, which other threads have written, do not fit together.
+ */
+struct made {
+        uint64_t mixed; /* key ^ word */
+        uint64_t word;
+};
+
+/* Mapped when walks are prepared, as mlockall would lock a static table. */
+static struct made *made_rows;
+
+void row_walk_prepare(void)
+{
+        struct made *none = NULL;
+        struct made *rows;
+
+        if (load_acquire(&made_rows))
+                return;
+        rows = system_map(sizeof(*rows) << MADE_BITS);
+        /* Release, with the acquire in make_row; another thread may have been first. */
+        if (rows && !compare_swap(&made_rows, &none, rows))
+                system_unmap(rows, sizeof(*rows) << MADE_BITS);
+}
+
+/* Relaxed: a key tells whether its word belongs to it. */
+static enum row_answer make_row(const struct frame_description *found, struct frame_row *row)
+{
+        struct made *rows = load_acquire(&made_rows);
+        uint64_t key = rows ? frame_row_key(found) : 0;
+        struct made *made = rows + (key >> (64 - MADE_BITS));
+        enum row_answer answer;
+        uint64_t word;
+
+        if (!key)
+                return frame_row_make(found, row);
+        word = load_relaxed(&made->word);
+        if (word & IN_USE && (load_relaxed(&made->mixed) ^ word) == key) {
+                *row = unpack(word);
+                return ROW_FOUND;
+        }
+        answer = frame_row_make(found, row);
+        word = answer == ROW_FOUND ? pack(0, row) : 0;
+        if (word) {
+                store_relaxed(&made->mixed, key ^ word);
+                store_relaxed(&made->word, word);
+        }
+        return answer;
+}
+
 /* ---- Rows -------------------------------------------------------------------------------- */
 
 static KMEM_NOINLINE enum row_answer read_row(uintptr_t address, struct frame_row *row)
 {
         unsigned int set = set_of(address);
         uint32_t hint = load_relaxed(&hints[set]); /* relaxed: any number will do */
+        struct frame_description found;
         enum row_answer answer;
         struct found_object object;
         uint32_t before = hint;
@@ -171,13 +228,17 @@ static KMEM_NOINLINE enum row_answer read_row(uintptr_t address, struct frame_ro
                 return ROW_UNKNOWN;
         if (find_object((void *)(address - 1), &object) != 0)
                 return ROW_NONE;
-        answer = frame_row_read(object.frames, address, &hint, row);
+        answer = frame_row_find(object.frames, address, &hint, &found);
         if (answer != ROW_FOUND)
                 return answer;
-        if (is_lasting(address - 1))
+        if (!is_lasting(address - 1)) {
+                if (hint != before)
+                        store_relaxed(&hints[set], hint);
+                return make_row(&found, row);
+        }
+        answer = frame_row_make(&found, row);
+        if (answer == ROW_FOUND)
                 keep(address, row);
-        else if (hint != before)
-                store_relaxed(&hints[set], hint);
         return answer;
 }
 
@@ -334,6 +395,10 @@ KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own
 }
 
 #else
+
+void row_walk_prepare(void)
+{
+}
 
 int row_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
 {

@@ -10,6 +10,9 @@
 
 enum { ROW_WALK_UNKNOWN = -1 };
 
+/* Once, before the first walk, without a lock held: room for rows. Without it they are made each time. */
+KMEM_HIDDEN void row_walk_prepare(void);
+
 /*
  * As stack_walk (stack.h), whose frames it finds, from the caller on, and more behind code without
  * rows that has a frame pointer. ROW_WALK_UNKNOWN if a frame needs the compiler's unwinder, and on

@@ -43,6 +43,7 @@ void stack_walk_prepare(void)
         void *frame;
 
         lasting_find();
+        row_walk_prepare();
         /* The unwinder's own beginning, which it makes once. */
         _Unwind_Backtrace(add_frame, &(struct walk){.frames = &frame, .room = 1});
 }

@@ -699,6 +699,8 @@ static void test_what_lasts(void **state)
         (void)state;
         assert_false(is_lasting((uintptr_t)walk_both));
         lasting_find();
+        row_walk_prepare();
+        row_walk_prepare();
         assert_true(is_lasting((uintptr_t)walk_both));
         assert_true(is_lasting((uintptr_t)dlsym(RTLD_DEFAULT, "qsort")));
         assert_true(is_lasting((uintptr_t)dlsym(RTLD_DEFAULT, "_cmocka_run_group_tests")));
@@ -770,6 +772,57 @@ static void test_any_hint_will_do(void **state)
         }
 }
 
+/* A description of @own and @common words behind their lengths. */
+struct described {
+        uint32_t common[8];
+        uint32_t own[72];
+        struct frame_description found;
+};
+
+static uint64_t key_of(struct described *all, unsigned int common, unsigned int own,
+                       uint64_t distance)
+{
+        all->common[0] = (uint32_t)(common * sizeof(uint32_t));
+        all->found = (struct frame_description){
+                .common = (const uint8_t *)all->common,
+                .own = (const uint8_t *)all->own,
+                .own_end = (const uint8_t *)(all->own + own),
+                .distance = distance,
+        };
+        return frame_row_key(&all->found);
+}
+
+/* A key has all that a row is made of in it: each byte, both lengths, and the distance. */
+static void test_keys(void **state)
+{
+        struct described all = {0};
+        uint64_t key = key_of(&all, 6, 13, 100);
+
+        (void)state;
+        assert_true(key != 0);
+        assert_true(key == key_of(&all, 6, 13, 100));
+        assert_true(key != key_of(&all, 6, 13, 101));
+        assert_true(key != key_of(&all, 5, 13, 100));
+        assert_true(key != key_of(&all, 6, 12, 100));
+        assert_true(key_of(&all, 5, 13, 100) != key_of(&all, 6, 12, 100));
+        for (unsigned int byte = 4; byte < 7 * 4; byte++) {
+                ((uint8_t *)all.common)[byte] ^= 0x40;
+                assert_true(key != key_of(&all, 6, 13, 100));
+                ((uint8_t *)all.common)[byte] ^= 0x40;
+        }
+        for (unsigned int byte = 0; byte < 13 * 4; byte++) {
+                ((uint8_t *)all.own)[byte] ^= 0x40;
+                assert_true(key != key_of(&all, 6, 13, 100));
+                ((uint8_t *)all.own)[byte] ^= 0x40;
+        }
+        assert_true(key_of(&all, 6, 64, 100) != 0);
+        assert_true(key_of(&all, 6, 65, 100) == 0);
+        /* Lengths that are no whole words, as nobody writes them. */
+        all.found.own_end = (const uint8_t *)all.own + 51;
+        all.found.distance = 100;
+        assert_true(frame_row_key(&all.found) != key);
+}
+
 static int skip_elsewhere(void **state)
 {
         (void)state;
@@ -805,6 +858,7 @@ int main(void)
 #ifdef HAVE_THROW
                 CASE(test_exceptions),
 #endif
+                CASE(test_keys),
                 CASE(test_closed_libraries),
                 CASE(test_closed_beside_threads),
                 CASE(test_any_hint_will_do),
