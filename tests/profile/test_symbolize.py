@@ -6,7 +6,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -386,3 +388,76 @@ def test_file_that_is_missing() -> None:
     assert done.returncode == 1
     reason = "No such file or directory, expected a file to read"
     assert done.stderr == f"kmem: symbolize: /no/such/log: {reason}\n"
+
+
+def run_symbolized(*words: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("KMEM_OPTIONS", "LD_PRELOAD")}
+    return subprocess.run(
+        [KMEM, "run", "--symbolize", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        input=given,
+    )
+
+
+def test_run_symbolizes_reports(faulty: Path) -> None:
+    """All of a report is there when the command ends, and its status is what a shell would have."""
+    source = SOURCE_C if faulty.with_suffix(".c").exists() else SOURCE_CXX
+    done = run_symbolized("--set", "debug=", "--", faulty, "twice")
+    check_debug(done.stderr, faulty, source, "twice")
+    assert (done.returncode, done.stdout) == (0, "")
+    done = run_symbolized(faulty, "twice")
+    inner, _ = after(done.stderr, "kmem:   here by thread", 2)
+    assert inner.endswith(f":{line_of(source, 'fault')})"), done.stderr
+    assert done.returncode == 128 + signal.SIGABRT
+    assert all(line.startswith("kmem: ") for line in done.stderr.splitlines()), done.stderr
+
+
+def test_run_symbolized_keeps_streams(tmp_path: Path) -> None:
+    script = "cat; echo more; echo error >&2; exit 7"
+    done = run_symbolized("--", "/bin/sh", "-c", script, given="in\n")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "in\nmore\n", "error\n")
+    # Files are the program's alone, as without the option.
+    table = tmp_path / "table"
+    done = run_symbolized("--slabinfo", table, "--", "/bin/sh", "-c", "/bin/true; exit 3")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert table.read_text().startswith("slabinfo - version: 2.1\n")
+    # A stream that is closed is no obstacle.
+    closed = subprocess.run(
+        ["/bin/sh", "-c", f"{KMEM} run --symbolize /bin/sh -c 'echo error >&2' >&-"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (closed.returncode, closed.stderr) == (0, "error\n")
+
+
+def test_run_symbolized_without_a_program() -> None:
+    done = run_symbolized("/no/such/program")
+    assert (done.returncode, done.stdout) == (127, "")
+    assert done.stderr == "kmem: /no/such/program: not found\n"
+    done = run_symbolized()
+    assert done.returncode == 2 and "no program" in done.stderr
+
+
+def test_control_c_ends_the_program_first(tmp_path: Path) -> None:
+    """The last words of a program that the terminal's signal ends are still named."""
+    ready = tmp_path / "ready"
+    script = f"trap 'echo last words >&2; exit 9' INT; : >{ready}; while :; do sleep 0.1; done"
+    started = subprocess.Popen(
+        [KMEM, "run", "--symbolize", "/bin/sh", "-c", script],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not ready.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(started.pid, signal.SIGINT)
+    _, said = started.communicate(timeout=60)
+    assert said == "last words\n"
+    assert started.returncode in (9, -signal.SIGINT)
