@@ -7,6 +7,7 @@ import bz2
 import gzip
 import lzma
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,8 @@ FTRACE_61 = (FORMS / "ftrace-6.1.txt").read_text(encoding="utf-8")
 FTRACE_2632 = (FORMS / "ftrace-2.6.32.txt").read_text(encoding="utf-8")
 FTRACE_TGID = (FORMS / "ftrace-processes.txt").read_text(encoding="utf-8")
 TRACE_CMD = (FORMS / "trace-cmd.txt").read_text(encoding="utf-8")
+# trace-cmd report -l: the CPU and the letters of ftrace are one word, names of tasks are cut.
+TRACE_CMD_JOINED = re.sub(r"\[00(\d)\] ([a-z.\d]{5})", r"  \1\2", TRACE_CMD)
 PERF = (FORMS / "perf.txt").read_text(encoding="utf-8")
 
 
@@ -55,9 +58,10 @@ def imported(folder: Path, text: str, *options: object) -> tuple[tr.Trace, str]:
         (FTRACE_2632, False, "?c01e0000:232", 3),
         (FTRACE_TGID, True, "?g:232", 3),
         (TRACE_CMD, True, "filp", 8),
+        (TRACE_CMD_JOINED, True, "filp", 8),
         (PERF, False, "filp", 8),
     ],
-    ids=["ftrace 6.1", "ftrace 2.6.32", "ftrace with processes", "trace-cmd", "perf"],
+    ids=["ftrace 6.1", "ftrace 2.6.32", "ftrace with processes", "trace-cmd", "with -l", "perf"],
 )
 def test_kernel_forms(tmp_path: Path, text: str, soft: bool, cache: str, cpus: int) -> None:
     trace, said = imported(tmp_path, text)
@@ -104,6 +108,35 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     operations = [tr.ORPHAN | tr.KFREE, tr.ALLOC, tr.IMPLIED, tr.ALLOC]
     assert trace.records["operation"].to_list() == operations
     assert trace.records["flags"][1] == 0xCC0
+
+
+@pytest.mark.parametrize(
+    ("line", "lost"),
+    [
+        ("CPU:2 [LOST 12 EVENTS]", 12),
+        ("CPU:1 [7 EVENTS DROPPED]", 7),
+        ("CPU:1 [EVENTS DROPPED]", 1),
+        (" seq  5316/5316  [001] 40667.585119866: PERF_RECORD_LOST lost 172", 172),
+        ("Lost 69291 events", 69_291),
+        ("# entries-in-buffer/entries-written: 995128/1022087   #P:2", 26_959),
+        ("# entries-in-buffer/entries-written: 4/4   #P:8", 0),
+    ],
+)
+def test_losses_are_added_up(tmp_path: Path, line: str, lost: int) -> None:
+    """Each tool's own words; ftrace's head says how many events a full buffer has written over."""
+    _, said = imported(tmp_path, f"{line}\n{FTRACE_TGID}{line}\n")
+    assert "cannot be read" not in said
+    assert (f"{2 * lost:,} events lost" in said) == (lost > 0), said
+
+
+def test_threads_that_are_gone(tmp_path: Path) -> None:
+    """perf has no number for a task that has ended; a name may end where a number begins."""
+    text = PERF.replace("tmux: server    70/77", ":-1    -1/-1").replace("1234/1234", "-1")
+    trace, _ = imported(tmp_path, text)
+    assert trace.records["thread"].to_list() == [0, -1, -1, 1234]
+    text = TRACE_CMD_JOINED.replace("<idle>-0", "kworker/-65").replace("bash-1234", "init-1")
+    trace, _ = imported(tmp_path, text)
+    assert trace.records["thread"].to_list() == [65, 77, 1, 1]
 
 
 def test_heap_logs(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
  *
  *     bash-1234    [002] d..1.  123.456789: kmalloc: call_site=... ptr=... bytes_req=...
  *     bash-1234  [002]   123.456789: kmalloc:   (f+0x1a) call_site=f+0x1a ptr=0x... bytes_req=...
+ *     bash-1234    2d..1.  123.456789: kmalloc:   (f+0x1a) call_site=f+0x1a ptr=0x... bytes_req=...
  *     bash  1234/1234 [002]   123.456789:   kmem:kmalloc: call_site=... ptr=... bytes_req=...
  *
  * The task's name may have any byte, so the line is read from the event's name to the left. Fields
@@ -12,9 +13,10 @@
  *
  *   before 5.6 to 5.11   call_site is a bare number, later a symbol (%pS)
  *   before 5.11          kmem_cache_free has no name
- *   before 6.1           kmem_cache_alloc has no name; _node events have a node
- *   since 6.1            kmalloc and kmem_cache_alloc have node and accounted, the name stands before
- *                        or behind ptr
+ *   before 6.1           _node events have a node
+ *   since 6.1            kmalloc and kmem_cache_alloc have node and accounted
+ *   6.12 and older       kmem_cache_alloc has no name
+ *   6.18, 7.2            kmem_cache_alloc has a name; the name stands before or behind ptr
  *
  * and pointers are hashed by %p since 4.15, which keeps different ones different. An allocation of
  * an unnamed cache gets the name "?function:bytes", as a recording has it (tools/record).
@@ -146,6 +148,13 @@ static bool is_bulk(const char *text)
         return false;
 }
 
+/* What ftrace prints between the CPU and the time is of these: interrupts, preemption and the like. */
+static bool is_flag_letter(char letter)
+{
+        return letter == '.' || letter == '#' || (letter >= '0' && letter <= '9') ||
+               (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z');
+}
+
 /* Seconds with a fraction, in ns, or a number of ticks of a clock that counts none. */
 static bool read_time(const char *text, const char *end, uint64_t *time)
 {
@@ -194,13 +203,44 @@ static const char *trim(const char *first, const char *end)
         return end;
 }
 
-/* The CPU in brackets, the last before @end; the line's part before it then ends at *end. */
+/*
+ * A CPU with ftrace's letters right behind it, "12d.s1.", as the word before *end: trace-cmd report
+ * -l. False if the word is another.
+ */
+static bool read_joined_cpu(const char *line, const char **end, struct lives_event *event,
+                            uint64_t *cpu)
+{
+        const char *word = *end;
+        const char *at;
+
+        while (word > line && word[-1] != ' ')
+                word--;
+        at = word;
+        if (word == line || number_scan(&at, 10, cpu) != NUMBER_READ || *end - at < 4)
+                return false;
+        for (const char *letter = at; letter < *end; letter++)
+                if (!is_flag_letter(*letter))
+                        return false;
+        event->operation |= interrupt_bits(at, *end);
+        *end = word;
+        return true;
+}
+
+/*
+ * The CPU in brackets, the last before @end, or the CPU with letters; the line's part before it then
+ * ends at *end.
+ */
 static bool read_cpu(const struct import *import, const char *line, const char **end,
                      struct lives_event *event)
 {
+        uint64_t cpu;
+
+        if (read_joined_cpu(line, end, event, &cpu)) {
+                event->cpu = (uint16_t)cpu;
+                return cpu < import->cpus_most;
+        }
         for (const char *open = *end; open-- > line;) {
                 const char *at = open + 1;
-                uint64_t cpu;
 
                 if (*open != '[' || number_scan(&at, 10, &cpu) == NUMBER_NONE || *at != ']')
                         continue;
@@ -216,11 +256,15 @@ static bool read_cpu(const struct import *import, const char *line, const char *
         return true; /* perf prints none without -a */
 }
 
-/* The number of the task, the last in the line's part before @end: "name-12", "name 12", "12/13". */
+/*
+ * The number of the task, the last in the line's part before @end: "name-12", "name 12", "12/13". perf
+ * has ":-1 -1/-1" for a task that is already gone.
+ */
 static bool read_thread(const char *line, const char *end, struct lives_event *event)
 {
         const char *first;
         uint64_t number;
+        bool gone;
 
         end = trim(line, end);
         /* "(12)": the process beside the thread. */
@@ -231,9 +275,11 @@ static bool read_thread(const char *line, const char *end, struct lives_event *e
         }
         for (first = end; first > line && first[-1] >= '0' && first[-1] <= '9'; first--)
                 ;
+        gone = end - first == 1 && *first == '1' && first > line + 1 && first[-1] == '-' &&
+               (first[-2] == '/' || first[-2] == ' ');
         if (first == end || number_scan(&first, 10, &number) != NUMBER_READ || number > INT32_MAX)
                 return false;
-        event->thread = (int32_t)number;
+        event->thread = gone ? -1 : (int32_t)number;
         return true;
 }
 
@@ -454,36 +500,70 @@ static enum line_kind read_event(struct import *import, const char *line, const 
         return LINE_TAKEN;
 }
 
+/* The number that ends, but for blanks, at @end; 1 without a number. */
+static uint64_t number_before(const char *line, const char *end)
+{
+        const char *first = trim(line, end);
+        uint64_t number;
+
+        while (first > line && first[-1] >= '0' && first[-1] <= '9')
+                first--;
+        return number_scan(&first, 10, &number) == NUMBER_READ ? number : 1;
+}
+
+/* The number behind @text and blanks; 1 without a number. */
+static uint64_t number_behind(const char *text)
+{
+        uint64_t number;
+
+        text += strspn(text, " ");
+        return number_scan(&text, 10, &number) == NUMBER_READ ? number : 1;
+}
+
 /*
- * "CPU:2 [LOST 12 EVENTS]", "CPU:2 [12 EVENTS DROPPED]", "LOST 12 events!", perf's lost records,
- * "Lost 12 events" of bpftrace.
+ * What ftrace's head says: "# entries-in-buffer/entries-written: 12/20   #P:4". A full buffer has
+ * written over its oldest events.
+ */
+static void read_overwritten(struct import *import, const char *line)
+{
+        static const char words[] = "entries-in-buffer/entries-written: ";
+        const char *text = strstr(line, words);
+        uint64_t held;
+        uint64_t written;
+
+        if (*line != '#' || !text)
+                return;
+        text += sizeof(words) - 1;
+        if (number_scan(&text, 10, &held) == NUMBER_READ && *text++ == '/' &&
+            number_scan(&text, 10, &written) == NUMBER_READ && written > held)
+                import->lost += written - held;
+}
+
+/*
+ * "CPU:2 [LOST 12 EVENTS]" of ftrace, "CPU:2 [12 EVENTS DROPPED]" of trace-cmd, both also without a
+ * number; "PERF_RECORD_LOST lost 12" of perf; "Lost 12 events" of bpftrace.
  */
 static bool read_lost(struct import *import, const char *line)
 {
-        const char *word = strstr(line, "LOST");
-        uint64_t lost;
+        static const char of_bpftrace[] = "Lost ";
+        static const char of_perf[] = " lost ";
+        const char *word = strstr(line, "PERF_RECORD_LOST");
 
-        if (strncmp(line, "Lost ", 5) == 0 && strstr(line, " events")) {
-                word = line + 5;
-        } else if (!word || word[4] == '_') {
-                word = strstr(line, "EVENTS DROPPED");
-                if (!word) {
-                        /* perf: "PERF_RECORD_LOST lost 12" */
-                        word = strstr(line, "PERF_RECORD_LOST");
-                        word = word ? strstr(word, "lost ") : NULL;
-                        if (!word)
-                                return false;
-                        word += strlen("lost ");
-                } else {
-                        for (word = trim(line, word);
-                             word > line && word[-1] >= '0' && word[-1] <= '9'; word--)
-                                ;
-                }
+        if (word) {
+                word = strstr(word, of_perf);
+                if (!word)
+                        return false;
+                import->lost += number_behind(word + sizeof(of_perf) - 1);
+        } else if ((word = strstr(line, "EVENTS DROPPED"))) {
+                import->lost += number_before(line, word);
+        } else if ((word = strstr(line, "LOST "))) {
+                import->lost += number_behind(word + strlen("LOST "));
+        } else if (strncmp(line, of_bpftrace, sizeof(of_bpftrace) - 1) == 0 &&
+                   strstr(line, " events")) {
+                import->lost += number_behind(line + sizeof(of_bpftrace) - 1);
         } else {
-                word += strlen("LOST");
-                word += strspn(word, " ");
+                return false;
         }
-        import->lost += number_scan(&word, 10, &lost) == NUMBER_READ ? lost : 1;
         return true;
 }
 
@@ -547,6 +627,7 @@ enum line_kind kernel_line(struct import *import, const char *line)
         }
         if (read_lost(import, line))
                 return LINE_TAKEN;
+        read_overwritten(import, line);
         if (*line == '#' || strncmp(line, "cpus=", 5) == 0 || strncmp(line, "version = ", 10) == 0)
                 read_cpus(import, line);
         else if (!timed && !is_frame(line) && line[strspn(line, " \t\r")] &&

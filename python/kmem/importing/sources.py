@@ -41,7 +41,8 @@ PROGRAMS: dict[bytes, tuple[str, str, list[str]]] = {
         ["script", "--show-lost-events", "--ns", "-F", FIELDS, "-i"],
     ),
     b"(\xb5/\xfd": ("zstd", "zstd", ["-dcq"]),
-    b"\x17\x08\x44tracing": ("trace-cmd", "trace-cmd", ["report", "-t", "-i"]),
+    # Without -l trace-cmd 3.1 does not print which interrupt a task was in.
+    b"\x17\x08\x44tracing": ("trace-cmd", "trace-cmd", ["report", "-t", "-l", "-i"]),
 }
 OTHERS = {
     b"KMEMTRCE": "a trace already",
