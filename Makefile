@@ -75,7 +75,7 @@ lint: build
 	scripts/debian-packages clang-format clang-tidy shellcheck
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
 	shellcheck .ci/run kmem packaging/rust/bundle scripts/abi scripts/build scripts/build-aarch64 scripts/check-commits \
-		scripts/deb scripts/debian-packages scripts/dist scripts/progress scripts/recorded/init scripts/release \
+		scripts/deb scripts/debian-packages scripts/dist scripts/progress scripts/recorded/init scripts/recorded/init-compared scripts/release \
 		scripts/test scripts/venv scripts/wheel
 	.venv/bin/python scripts/tidy.py
 

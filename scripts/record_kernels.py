@@ -124,28 +124,39 @@ def add_recorder(archive: Archive) -> None:
     archive.add("recorder/run", 0o100755, f'#!/bin/dash\nexec {run} "$@"\n'.encode())
 
 
+def compiled(name: str, folder: Path) -> Path:
+    """A program of scripts/recorded that needs no libraries."""
+    program = folder / name
+    flags = ["-std=gnu17", "-O2", "-static"]
+    subprocess.run(["gcc", *flags, "-o", program, HERE / f"{name}.c"], check=True)
+    return program
+
+
+def add_system(archive: Archive, root: Path, programs: list[Path]) -> None:
+    """Folders, programs of a folder of unpacked packages with their libraries, the recorder."""
+    libraries = {path.name: path for program in programs for path in libraries_of(root, program)}
+    archive.add_console()
+    for folder in ("lib64", "proc", "recorder", "sys", "usr", "usr/bin", "usr/lib"):
+        archive.add_folder(folder)
+    archive.add("bin", 0o120777, b"usr/bin")
+    archive.add("lib", 0o120777, b"usr/lib")
+    for program in programs:
+        archive.add_file(program.resolve(), f"usr/bin/{program.name}")
+    for name, path in libraries.items():
+        folder = "lib64" if name.startswith("ld-linux") else "usr/lib"
+        archive.add_file(path.resolve(), f"{folder}/{name}")
+    add_recorder(archive)
+
+
 def write_archive(loads: list[Load], made: Path) -> None:
     """Few files, since each of them is an inode and a dentry of the boot that is recorded."""
     root = Release(CACHE, "bookworm", "amd64").unpack("recorder", PACKAGES)
     programs = [root / "usr" / "bin" / name for name in PROGRAMS]
-    libraries = {path.name: path for program in programs for path in libraries_of(root, program)}
-    load_tool = made.with_name("loads")
-    subprocess.run(
-        ["gcc", "-std=gnu17", "-O2", "-static", "-o", load_tool, HERE / "loads.c"], check=True
-    )
+    load_tool = compiled("loads", made.parent)
     with made.open("wb") as file:
         archive = Archive(file)
-        archive.add_console()
-        for folder in ("lib64", "proc", "recorder", "sys", "usr", "usr/bin", "usr/lib"):
-            archive.add_folder(folder)
-        archive.add("bin", 0o120777, b"usr/bin")
-        archive.add("lib", 0o120777, b"usr/lib")
-        for program in (*programs, load_tool):
-            archive.add_file(program.resolve(), f"usr/bin/{program.name}")
-        for name, path in libraries.items():
-            folder = "lib64" if name.startswith("ld-linux") else "usr/lib"
-            archive.add_file(path.resolve(), f"{folder}/{name}")
-        add_recorder(archive)
+        add_system(archive, root, programs)
+        archive.add_file(load_tool, "usr/bin/loads")
         archive.add_file(HERE / "init", "init")
         lines = "".join(f"{load.name} {load.command}\n" for load in loads)
         archive.add("loads", 0o100644, lines.encode())
@@ -160,24 +171,33 @@ def command_line() -> str:
     )
 
 
-def boot(machine: Machine, files: Path, out: Path) -> list[str]:
-    """Runs the machine to its end; the emulator's command. The console's lines are shown."""
+def boot(machine: Machine, files: Path, out: Path, line: str, seconds: int) -> list[str]:
+    """Runs the machine to its end, with a command line for its kernel; the emulator's options."""
     kernel = Release(CACHE, KERNELS[machine.kernel], "amd64").kernel("linux-image-cloud-amd64")
     options = ["-machine", "q35", "-cpu", "max", "-accel", "tcg,thread=multi"]
     options += ["-smp", str(machine.cpus), "-m", str(CPUS[machine.cpus])]
     command = [*emulator(CACHE, "qemu-system-x86_64"), *options]
     command += ["-nographic", "-no-reboot", "-nodefaults", "-monitor", "none"]
     command += ["-serial", "stdio", "-serial", f"file:{out}"]
-    command += ["-kernel", str(kernel), "-initrd", str(files), "-append", command_line()]
+    command += ["-kernel", str(kernel), "-initrd", str(files), "-append", line]
     with (machine.folder / "console").open("w") as console:
         subprocess.run(
-            ["nice", "timeout", str(SECONDS_MOST), *command],
+            ["nice", "timeout", str(seconds), *command],
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=subprocess.STDOUT,
             check=False,
         )
     return options
+
+
+def take_files(machine: Machine, out: Path) -> None:
+    """Unpacks what the machine has sent."""
+    try:
+        with tarfile.open(out) as archive:
+            archive.extractall(machine.folder)
+    except (OSError, tarfile.TarError) as error:
+        raise SystemExit(f"{machine.name}: {error}: see {machine.folder / 'console'}") from None
 
 
 def record(machine: Machine, loads: list[Load]) -> None:
@@ -188,12 +208,9 @@ def record(machine: Machine, loads: list[Load]) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         out = Path(folder) / "out.tar.gz"
         write_archive(loads, Path(folder) / "files.cpio")
-        options = boot(machine, Path(folder) / "files.cpio", out)
-        try:
-            with tarfile.open(out) as archive:
-                archive.extractall(machine.folder)
-        except (OSError, tarfile.TarError) as error:
-            raise SystemExit(f"{machine.name}: {error}: see {machine.folder / 'console'}") from None
+        files = Path(folder) / "files.cpio"
+        options = boot(machine, files, out, command_line(), SECONDS_MOST)
+        take_files(machine, out)
     (machine.folder / "machine").write_text(" ".join(options) + "\n")
     print(f"{machine.name}: {time.monotonic() - began:.0f} s", flush=True)
 
