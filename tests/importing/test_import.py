@@ -444,7 +444,7 @@ def test_bounded_memory(tmp_path: Path) -> None:
 
 
 LINES = st.sampled_from(
-    [line for text in (FTRACE_61, PERF, TRACE_CMD) for line in text.splitlines()]
+    [line for text in (FTRACE_61, PERF, TRACE_CMD, TRACE_CMD_JOINED) for line in text.splitlines()]
 )
 
 
