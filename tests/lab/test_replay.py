@@ -112,6 +112,32 @@ def test_rounding_and_tails(tmp_path: Path) -> None:
     assert document["waste_bytes"]["slab_tails"] == PAGE - 5 * 704
 
 
+def test_resident_pages(tmp_path: Path) -> None:
+    """Slabs that fill a sheaf are in use and not resident; freed pages stay until they go back."""
+    one = [event(0, tr.ALLOC, 0, 100)]
+    peak = replay_trace(tmp_path, trace_of(one))["peak"]
+    assert (peak["resident_pages"], peak["pages"] > 1) == (1, True)
+    # A part of a large block is a page, and huge blocks are outside of the heap.
+    rows = [event(0, tr.ALLOC, 0, 9 * PAGE + 1), event(1, tr.ALLOC, 1, 64 << 20)]
+    for engine in ENGINES:
+        peak = replay_trace(tmp_path, trace_of(rows), f"options=engine={engine}")["peak"]
+        assert peak["resident_pages"] == 10 + (64 << 20) // PAGE
+
+    def after(step_ns: int) -> int:
+        """MiB: of two blocks of 8 MiB one is freed, and a longer one comes when that may be back."""
+        mib = 1 << 20
+        rows = [event(0, tr.ALLOC, i, 8 * mib) for i in range(2)] + [event(0, tr.FREE, 0, 8 * mib)]
+        for i in range(2, 400):
+            rows += [event(i * step_ns, tr.ALLOC, i, mib), event(i * step_ns, tr.FREE, i, mib)]
+        rows.append(event(400 * step_ns, tr.ALLOC, 400, 16 * mib))
+        peak = replay_trace(tmp_path, trace_of(rows))["peak"]
+        assert peak["pages"] == 24 * mib // PAGE
+        return int(peak["resident_pages"]) * PAGE // mib
+
+    assert after(1) == 32
+    assert 24 <= after(50_000_000) <= 28
+
+
 def test_sizes_go_to_the_classes(tmp_path: Path) -> None:
     rows = [event(i, tr.ALLOC, i, 100) for i in range(3)]
     document = replay_trace(tmp_path, trace_of(rows), "options=classes=kernel")

@@ -55,6 +55,7 @@ static void print_peak(const struct outcome *outcome)
         print_number("allocated_bytes",
                      slob_list_count ? outcome->peak_allocated_bytes : outcome->peak_asked_bytes,
                      ", ");
+        print_number("resident_pages", outcome->peak_resident_pages, ", ");
         print_number("step", outcome->peak_event, "},\n");
 }
 

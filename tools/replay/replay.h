@@ -42,8 +42,10 @@ struct outcome {
         uint64_t peak_asked_bytes;
         uint64_t peak_allocated_bytes; /* with engine slob's headers, as S7.6 counts */
         size_t peak_large_pages;
-        uint64_t peak_event; /* record number, counted by a single copy */
-        double cpu_seconds;  /* of the steps; for people, in no document */
+        uint64_t peak_event;        /* record number, counted by a single copy */
+        size_t peak_resident_pages; /* that a program would have made resident, at a time of their
+                                       own (resident.h) */
+        double cpu_seconds;         /* of the steps; for people, in no document */
 };
 
 void replay_run(const struct replay *replay, const struct plan *plan, struct outcome *outcome);

@@ -7,6 +7,8 @@
  */
 #include "tools/replay/replay.h"
 
+#include "tools/replay/resident.h"
+
 #include <stdlib.h>
 #include <time.h>
 
@@ -19,7 +21,8 @@ struct running {
         /* Pages of large blocks, without engine slob's. To ask the heap would take its locks. */
         size_t large_pages;
         size_t huge_pages; /* the part of large_pages outside the heap */
-        size_t moments;    /* number of wanted moments */
+        struct resident resident;
+        size_t moments; /* number of wanted moments */
 };
 
 static KMEM_NOINLINE void note_peak(const struct running *running, uint64_t event, size_t pages)
@@ -44,6 +47,16 @@ static void count_large(struct running *running, const struct step *step, const 
                 running->huge_pages += change;
 }
 
+/* Huge blocks are written whole, as objects are. */
+static inline void note_resident(struct running *running, const struct step *step, void *object)
+{
+        struct outcome *outcome = running->outcome;
+
+        resident_note(&running->resident, object, step->bytes);
+        outcome->peak_resident_pages =
+                max_of(outcome->peak_resident_pages, running->resident.pages + running->huge_pages);
+}
+
 static inline void take_step(struct running *running, const struct step *step, void **place)
 {
         const struct replay *replay = running->replay;
@@ -65,6 +78,8 @@ static inline void take_step(struct running *running, const struct step *step, v
         outcome->slow_calls += source->uncached | (sim.counts.slow_paths != slow_before);
         if (unlikely(source->large && !source->cache))
                 count_large(running, step, *place);
+        if (!step->frees)
+                note_resident(running, step, *place);
         if (unlikely(heap_pages() + running->huge_pages > outcome->peak_pages))
                 note_peak(running, (uint64_t)(step - replay->steps),
                           heap_pages() + running->huge_pages);
@@ -162,11 +177,13 @@ void replay_run(const struct replay *replay, const struct plan *plan, struct out
                     (unsigned long)(UINT64_MAX - sim_time()));
         *outcome = (struct outcome){
                 .moments = need(calloc(running.moments + 1, sizeof(*outcome->moments)))};
+        resident_start(&running.resident);
         sim_reset();
         started = cpu_seconds();
         take_steps(&running);
         outcome->cpu_seconds = cpu_seconds() - started;
         sim_counts(&outcome->counts);
         free(running.cpu_of);
+        resident_end(&running.resident);
         check_or_die(running.large_pages + slob_counts.big_pages == large_pages());
 }
