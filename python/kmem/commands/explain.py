@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""`kmem explain`: answers from slab tables as people paste them."""
+"""`kmem explain`: answers from slab tables as people paste them, and from heap profiles."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ def explain(
         typer.Argument(
             metavar="PID|FILE...",
             help="A process id; or reports with slab tables, in the order of their times; a folder "
-            "or a tar like /sys/kernel/slab; - for standard input.",
+            "or a tar like /sys/kernel/slab; heap profiles; - for standard input.",
             parser=process_or_file,
         ),
     ],
@@ -42,7 +42,7 @@ def explain(
             help="Page size of the machine: 4096, 16384 or 65536; default: the one that fits",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Caches that tables show.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="Caches or call sites that tables show.")] = 20,
     seconds: Annotated[
         float | None,
         typer.Option(
@@ -64,11 +64,12 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Explain slab tables, or a running process: who holds memory, what is waste, what would help.
+    """Explain slab tables, heap profiles, or a running process: who holds memory, what would help.
 
     Reads /proc/slabinfo, slabtop, crash's kmem -s, /sys/kernel/slab, the kernel's slabinfo tool,
-    reports of the out-of-memory killer and others (docs/explain.md), out of logs and mails. Of a
-    process on libkmem it reads the registry, and says what kmem trim and other options would save.
+    reports of the out-of-memory killer and others (docs/explain.md), out of logs and mails; and
+    heap profiles of jemalloc, tcmalloc and Go, in pprof's format or as text. Of a process on
+    libkmem it reads the registry, and says what kmem trim and other options would save.
     """
     from kmem.common.errors import BadUsage
 

@@ -10,7 +10,7 @@ import lzma
 import sys
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kmem.common.errors import KmemError
@@ -146,7 +146,9 @@ def load(file: Path) -> bytes:
         raise KmemError(f"explain: {file}: {error.strerror}") from None
 
 
-def read_file(collector: Collector, file: Path) -> Iterator[dict[str, int]]:
+def read_file(
+    collector: Collector, file: Path, contents: Mapping[Path, bytes]
+) -> Iterator[dict[str, int]]:
     """Yields /proc/meminfo if the file has nothing else."""
     before = len(collector.reading.tables)
     collector.begin_file(str(file))
@@ -156,7 +158,7 @@ def read_file(collector: Collector, file: Path) -> Iterator[dict[str, int]]:
         except OSError as error:
             raise KmemError(f"explain: {file}: {error.strerror}") from None
     else:
-        content = load(file)
+        content = contents[file] if file in contents else load(file)
         if len(content) > MOST_BYTES:
             raise KmemError(f"explain: {file}: expected at most {MOST_BYTES >> 20} MiB")
         read_content(collector, file, content)
@@ -176,10 +178,11 @@ def nothing_found(collector: Collector) -> str:
     return f"line {faults[0].line}: {faults[0].reason}; {EXPECTED}"
 
 
-def read_files(files: Sequence[Path]) -> Reading:
+def read_files(files: Sequence[Path], contents: Mapping[Path, bytes] | None = None) -> Reading:
+    """The tables of files; `contents` has those that were read already."""
     reading = Reading()
     collector = Collector(reading)
-    memories = [memory for file in files for memory in read_file(collector, file)]
+    memories = [memory for file in files for memory in read_file(collector, file, contents or {})]
     if not reading.tables:
         raise KmemError(f"explain: {files[0]}: /proc/meminfo alone; {EXPECTED}")
     share_memory(reading, iter(memories))

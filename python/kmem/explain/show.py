@@ -12,12 +12,14 @@ from rich.table import Table as TextTable
 from kmem.common.console import wide_console
 from kmem.common.files import write_json
 from kmem.common.text import printable
-from kmem.common.tree import build
+from kmem.common.tree import build, need_extra
 from kmem.explain import policies
 from kmem.explain.answers import Answers, Machine, answer
 from kmem.explain.document import document
 from kmem.explain.facts import Facts
 from kmem.explain.files import read_files
+from kmem.explain.heap.files import profiles_among
+from kmem.explain.heap.profile import HeapProfile
 from kmem.explain.kernel_forms import OUT_OF_MEMORY
 from kmem.explain.leaks import Growth, growths
 from kmem.explain.shapes import COUNTS, RULES, counts_of, is_exact, order_of, shape_of, words
@@ -366,6 +368,16 @@ def moments_of(answers: Sequence[Answers]) -> list[Answers]:
     return [one for one in answers if one.table.form == max(forms, key=forms.count)]
 
 
+def show_heap_profiles(
+    profiles: Sequence[HeapProfile], *, top: int, json_file: Path | None, html_file: Path | None
+) -> None:
+    """Of other allocators, whose functions are named by packages that tables do not need."""
+    need_extra("profile")
+    from kmem.explain.heap.show import show_profiles
+
+    show_profiles(profiles, top=top, json_file=json_file, html_file=html_file)
+
+
 def show(
     files: Sequence[Path],
     machine: Machine,
@@ -374,8 +386,12 @@ def show(
     json_file: Path | None,
     html_file: Path | None,
 ) -> None:
+    profiles, contents = profiles_among(files)
+    if profiles:
+        show_heap_profiles(profiles, top=top, json_file=json_file, html_file=html_file)
+        return
     build(orders.TOOL)
-    reading = read_files(files)
+    reading = read_files(files, contents)
     answers = [answer(one, machine) for one in reading.tables]
     moments = moments_of(answers)
     found = growths([{fact.name: fact for fact in one.facts} for one in moments])

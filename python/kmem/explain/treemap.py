@@ -73,13 +73,13 @@ def lay_out(items: Sequence[Item]) -> list[Box]:
     return boxes
 
 
-def gathered(items: Sequence[Item]) -> list[Item]:
+def gathered(items: Sequence[Item], things: str) -> list[Item]:
     """The small ones as a single item."""
     whole = sum(item.bytes for item in items)
     large = [item for item in items if item.bytes >= SMALLEST_SHARE * whole]
     small = [item for item in items if 0 < item.bytes < SMALLEST_SHARE * whole]
     if small:
-        rest = Item(f"{len(small)} smaller caches", sum(one.bytes for one in small), None, False)
+        rest = Item(f"{len(small)} smaller {things}", sum(one.bytes for one in small), None, False)
         large.append(rest)
     return sorted(large, key=lambda item: -item.bytes)
 
@@ -122,9 +122,9 @@ STYLE = (
 )
 
 
-def treemap(title: str, items: Sequence[Item]) -> str:
+def treemap(title: str, items: Sequence[Item], things: str = "caches") -> str:
     """The figure; empty if no item has a size."""
-    shown = gathered([item for item in items if item.bytes > 0])
+    shown = gathered([item for item in items if item.bytes > 0], things)
     if not shown:
         return ""
     boxes = "".join(map(drawn, lay_out(shown)))

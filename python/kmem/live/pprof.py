@@ -209,9 +209,14 @@ def unpacked(path: Path) -> bytes:
 
 def read(path: Path) -> Saved:
     """The profile of a file, also of another program; its texts are printable."""
+    return parse(unpacked(path), path)
+
+
+def parse(message: bytes, path: Path) -> Saved:
+    """The profile of a message; `path` is for errors."""
     profile = PROFILE()
     try:
-        profile.ParseFromString(unpacked(path))
+        profile.ParseFromString(message)
         texts = [printable(text) for text in profile.string_table]
         mappings = {
             one.id: Mapping(
