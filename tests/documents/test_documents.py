@@ -159,6 +159,7 @@ def test_every_kept_file_is_known() -> None:
         "hunt",
         "tails",
         "heaps-check",
+        "heaps-slob",
         "misuse",
     }
     assert set(document_figures.COMMANDS) <= kept

@@ -73,6 +73,7 @@ def test_command(tmp_path: Path) -> None:
     assert set(row["policies"]) == set(POLICIES)
     for one in row["policies"].values():
         assert one["peak_pages"] >= one["peak_slab_pages"] > 0
+        assert one["resident_pages"] * 4096 > row["peak_live_bytes"]
         assert one["peak_pages"] * 4096 >= row["peak_live_bytes"] // 2
         assert one["modelled_ns"] > 0
 
@@ -90,6 +91,11 @@ def test_check_on_the_program(tmp_path: Path) -> None:
     for figure in ("cpu_seconds", "peak_bytes"):
         one = document["rows"][0][figure]
         assert 0 < one["low"] <= one["ratio"] <= one["high"]
+        assert one["verdict"] in ("agrees", "differs", "no telling")
+        for change in (one["promise"], one["seen"]):
+            assert change["low"] <= change["change"] <= change["high"]
+    # The whole process has other memory than malloc's.
+    assert document["rows"][0]["peak_bytes"]["of_defaults"] > 10 << 20
 
 
 @pytest.mark.parametrize(

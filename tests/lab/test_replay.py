@@ -124,7 +124,7 @@ def test_resident_pages(tmp_path: Path) -> None:
         assert peak["resident_pages"] == 10 + (64 << 20) // PAGE
 
     def after(step_ns: int) -> int:
-        """MiB: of two blocks of 8 MiB one is freed, and a longer one comes when that may be back."""
+        """MiB: of two blocks of 8 MiB one is freed; a longer one comes when that may be back."""
         mib = 1 << 20
         rows = [event(0, tr.ALLOC, i, 8 * mib) for i in range(2)] + [event(0, tr.FREE, 0, 8 * mib)]
         for i in range(2, 400):

@@ -342,7 +342,8 @@ def heaps(
         str | None,
         typer.Option(
             metavar="OPTIONS",
-            help="Run the programs themselves, on the defaults and on these options in turn.",
+            help="Run the programs themselves, on the defaults and on these options in turn, and "
+            "say what recordings of that load promised.",
         ),
     ] = None,
     rounds: Annotated[
@@ -353,8 +354,8 @@ def heaps(
     """Recorded heaps of eight real programs under each policy of malloc.
 
     Shows events, sizes and the live peak of each heap, and pages at the peak, MiB-events and
-    modelled time of each policy. With --check the programs run, and ratios of CPU time and of peak
-    memory to the defaults are printed with intervals (docs/tuning.md).
+    modelled time of each policy. With --check the programs run, and what changes of their CPU time
+    and peak memory stands beside what replays promised, with intervals (docs/tuning.md).
     """
     from kmem.lab.heaps import show_heaps
 

@@ -49,13 +49,26 @@ LabTraces = Annotated[
 ]
 
 
+def bytes_of(text: str) -> int:
+    """A number of bytes with K, M, G or T; 0 if the text is none."""
+    match = re.fullmatch(r"([1-9][0-9]{0,18})([KMGT]?)", text.upper(), re.ASCII)
+    size = int(match[1]) << 10 * ("", *"KMGT").index(match[2]) if match else 0
+    return size if size < 1 << 64 else 0
+
+
+def size_text(text: str) -> int:
+    size = bytes_of(text)
+    if not size:
+        raise ValueError("expected a number of bytes, with K, M, G or T if wanted")
+    return size
+
+
 def allow_memory(text: str | None) -> None:
     """Put the limit into the environment, where readers in C and in other processes look for it."""
     if text is None:
         return
-    match = re.fullmatch(r"([1-9][0-9]{0,18})([KMGT]?)", text.upper(), re.ASCII)
-    size = int(match[1]) << 10 * ("", *"KMGT").index(match[2]) if match else 0
-    if not 0 < size < 1 << 64:
+    size = bytes_of(text)
+    if not size:
         raise BadUsage(f"--memory {text}: expected a number of bytes, with K, M, G or T if wanted")
     os.environ["KMEM_TRACE_MEMORY"] = str(size)
 

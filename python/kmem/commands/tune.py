@@ -17,6 +17,7 @@ from kmem.commands.options import (
     TraceMemory,
     file_name,
     options_with,
+    size_text,
 )
 from kmem.common.errors import say
 from kmem.common.tree import need_extra
@@ -68,13 +69,30 @@ def tune(
     repeat: Copies = None,
     _: TraceMemory = None,
     costs: CostsFile = None,
+    resident: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SIZE",
+            parser=size_text,
+            help="Peak resident memory of the program on the defaults (VmHWM), in bytes or with K, "
+            "M, G or T: the promise then is a share of it, too.",
+        ),
+    ] = None,
+    cpu_seconds: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.000001,
+            help="CPU time of the program on the defaults, for the promise's share of it.",
+        ),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Search the options of the library that serve TRACEs best (docs/tuning.md).
 
-    Prints the option sets that no other set beats in both time and memory, and the KMEM_OPTIONS to
-    use. A search repeated with an equal seed finds equal options; an interrupted search goes on
-    where it stopped.
+    Prints the option sets that no other set beats in both time and memory, what the best of them
+    promises of the process, and the KMEM_OPTIONS to use. A search repeated with an equal seed finds
+    equal options; an interrupted search goes on where it stopped.
     """
     wanted = options_with("tune", kernel, engine, options)
     need_extra("tune")
@@ -92,6 +110,8 @@ def tune(
             options=wanted,
             machine={"cpus": cpus, "nodes": nodes, "repeat": repeat},
             costs_file=costs,
+            resident_bytes=resident,
+            cpu_seconds=cpu_seconds,
             json_file=json_file,
         )
     except Interrupted as reason:

@@ -29,6 +29,30 @@ class Ratio:
         return self.rounds >= ROUNDS_FOR_BOUNDS and self.low > bound
 
 
+@dataclass(frozen=True)
+class Change:
+    """A difference and the ends of its interval, in the unit of its figures."""
+
+    median: float
+    low: float
+    high: float
+
+    def share(self, whole: float) -> "Change":
+        """The change as a share of a whole."""
+        return Change(self.median / whole, self.low / whole, self.high / whole)
+
+    def meets(self, other: "Change") -> bool:
+        """Whether the intervals have a value in common."""
+        return self.low <= other.high and other.low <= self.high
+
+    def is_none(self) -> bool:
+        """Whether the interval has zero."""
+        return self.low <= 0 <= self.high
+
+    def as_json(self) -> dict[str, float]:
+        return {"change": self.median, "low": self.low, "high": self.high}
+
+
 def interval(
     statistic: Callable[..., Floats], columns: Sequence[Floats], seed: int
 ) -> tuple[float, float]:
@@ -68,6 +92,24 @@ def median_ratio(values: Sequence[float], others: Sequence[float], seed: int = 1
         raise ValueError(f"{ours.size} and {theirs.size} rounds; expected as many of both, and one")
     low, high = interval(ratio_of_medians, (ours, theirs), seed)
     return Ratio(float(np.median(ours) / np.median(theirs)), low, high, ours.size)
+
+
+def difference_of_medians(ours: Floats, theirs: Floats, axis: int) -> Floats:
+    return np.asarray(np.median(ours, axis=axis) - np.median(theirs, axis=axis))
+
+
+def median_change(values: Sequence[float], others: Sequence[float], seed: int = 1) -> Change:
+    """Median of `values` without the median of `others`; figures of rounds, as of median_ratio."""
+    ours, theirs = np.asarray(values, float), np.asarray(others, float)
+    if ours.shape != theirs.shape or ours.ndim != 1 or ours.size == 0:
+        raise ValueError(f"{ours.size} and {theirs.size} rounds; expected as many of both, and one")
+    low, high = interval(difference_of_medians, (ours, theirs), seed)
+    return Change(float(np.median(ours) - np.median(theirs)), low, high)
+
+
+def range_of(changes: Sequence[float]) -> Change:
+    """The median of changes, of which all are known: from the least to the most."""
+    return Change(float(np.median(changes)), float(min(changes)), float(max(changes)))
 
 
 def median_of_ratios(values: Sequence[float], others: Sequence[float], seed: int = 1) -> Ratio:

@@ -1,28 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """`kmem lab heaps`: recorded heaps of real programs under each policy of malloc.
 
-With options to check, the programs themselves run, on the defaults and on these options in turn.
+With options to check, the programs themselves run, on the defaults and on these options in turn,
+and recordings of that load say before what they would show.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from rich.table import Table
 
 from kmem.bench.allocators import LIBKMEM
+from kmem.bench.timed import Sample
 from kmem.common.errors import BadUsage, KmemError
-from kmem.common.figures import Ratio, median_ratio
-from kmem.lab.heap_list import HEAP_LIST, Heap
+from kmem.common.figures import Change, median_change, median_ratio
+from kmem.lab.heap_list import HEAP_LIST, Heap, record
 from kmem.lab.replays import Job, replay, replay_all
 from kmem.lab.report import Report, show_experiment, table
+from kmem.replay.derived import memory_of
 from kmem.replay.tool import check_options
 from kmem.traces import file as tr
+from kmem.tune.promise import Promise, promise_of, signed
 
+WORTH = 0.01  # of a process's memory or time; less is worth no option
 MOMENTS = 100  # of a replay, over which memory is added up
 MIB = 1 << 20
 
@@ -76,6 +83,7 @@ def policy_figures(document: dict[str, Any]) -> dict[str, Any]:
     return {
         "peak_pages": document["peak"]["pages"],
         "peak_slab_pages": document["peak"]["slab_pages"],
+        "resident_pages": document["peak"]["resident_pages"],
         "mib_events": round(float(np.sum(steps * pages)) * page_bytes / MIB, 1),
         "modelled_ns": document["modelled"]["ns"],
     }
@@ -94,8 +102,8 @@ def report(names: Sequence[str]) -> Report:
         "Heaps of real programs", ["", "events", "peak MiB", "median B", "90% B", "sizes"]
     )
     policies = table(
-        "Pages at the peak and those of slabs, MiB-events, and modelled ms",
-        ["", "policy", "pages", "of slabs", "MiB-events", "ms"],
+        "Pages at the peak, those of slabs and those that are resident, MiB-events, modelled ms",
+        ["", "policy", "pages", "of slabs", "resident", "MiB-events", "ms"],
         texts=2,
     )
     for heap in heaps:
@@ -116,6 +124,7 @@ def report(names: Sequence[str]) -> Report:
                 name,
                 f"{one['peak_pages']:,}",
                 f"{one['peak_slab_pages']:,}",
+                f"{one['resident_pages']:,}",
                 f"{one['mib_events']:,.0f}",
                 f"{one['modelled_ns'] / 1e6:.2f}",
             )
@@ -125,51 +134,126 @@ def report(names: Sequence[str]) -> Report:
     return Report("heaps", "Heaps of real programs", document, [shown, policies], notes)
 
 
+RECORDINGS = 3  # of a load, for the interval of its promise
+
+
+def promised(heap: Heap, options: str) -> Promise:
+    """What the options would change, by replays of whole recordings of the load that is checked."""
+    figures: dict[str, list[dict[str, float]]] = {"": [], options: []}
+    for _ in range(RECORDINGS):
+        with tempfile.TemporaryDirectory(prefix="kmem-heap-") as name:
+            folder = Path(name)
+            folder.chmod(0o711)  # a server's user has to read files in it
+            trace = folder / f"{heap.name}.ktrace"
+            record(replace(heap, recorded=heap.checked), folder, trace, None)
+            for one in figures:
+                document = replay(Job(trace, one))
+                figures[one].append(
+                    {
+                        "memory_bytes": memory_of(document, program=True),
+                        "modelled_ns": document["modelled"]["ns"],
+                    }
+                )
+    return promise_of(figures[options], figures[""])
+
+
 def measured(heap: Heap, options: str, rounds: int) -> dict[str, Any]:
-    """Ratios of the real program's figures, options to defaults, from interleaved runs."""
-    if missing := heap.program.missing():
-        packages = ", ".join(heap.program.packages)
-        raise KmemError(f"lab heaps: {heap.name}: no {missing[0]}; Debian packages {packages}")
-    samples: dict[str, list[Any]] = {"": [], options: []}
+    """The real program's figures, options beside defaults, from interleaved runs."""
+    samples: dict[str, list[Sample]] = {"": [], options: []}
     with tempfile.TemporaryDirectory(prefix="kmem-heap-") as name:
         folder = Path(name)
-        folder.chmod(0o711)  # a server's user has to read files in it
+        folder.chmod(0o711)
         run = heap.program.prepare(folder, heap.checked)
         run(LIBKMEM, {"KMEM_OPTIONS": ""})  # files come into the page cache
         for number in range(rounds):
             for one in ("", options) if number % 2 else (options, ""):
                 samples[one].append(run(LIBKMEM, {"KMEM_OPTIONS": one}))
-
-    def ratio(figure: str) -> Ratio:
+    found: dict[str, Any] = {"name": heap.name}
+    for figure in ("cpu_seconds", "peak_bytes"):
         ours, theirs = ([getattr(s, figure) for s in samples[one]] for one in (options, ""))
-        return median_ratio(ours, theirs)
+        ratio = median_ratio(ours, theirs)
+        found[figure] = {
+            "ratio": ratio.median,
+            "low": ratio.low,
+            "high": ratio.high,
+            "of_defaults": float(np.median(theirs)),
+            "seen": median_change(ours, theirs).as_json(),
+        }
+    return found
 
-    found = {"cpu_seconds": ratio("cpu_seconds"), "peak_bytes": ratio("peak_bytes")}
-    return {
-        "name": heap.name,
-        **{
-            figure: {"ratio": one.median, "low": one.low, "high": one.high}
-            for figure, one in found.items()
-        },
-    }
+
+def verdict(promise: Change, seen: Change, whole: float) -> str:
+    """Whether the program shows what was promised of a figure.
+
+    Intervals that meet agree. So do figures that differ by less than is worth an option, a
+    hundredth of the whole. If the program's own interval is much wider than the promise, it shows
+    nothing either way.
+    """
+    if abs(promise.median - seen.median) <= WORTH * whole and seen.high - seen.low <= (
+        2 * WORTH * whole
+    ):
+        return "agrees"
+    if not promise.meets(seen):
+        return "differs"
+    return "no telling" if seen.is_none() and not promise.is_none() else "agrees"
+
+
+def checked(heap: Heap, options: str, rounds: int) -> dict[str, Any]:
+    """A program's figures with their promises."""
+    if missing := heap.program.missing():
+        packages = ", ".join(heap.program.packages)
+        raise KmemError(f"lab heaps: {heap.name}: no {missing[0]}; Debian packages {packages}")
+    promise = promised(heap, options)
+    row = measured(heap, options, rounds)
+    for figure in ("cpu_seconds", "peak_bytes"):
+        one: Change = getattr(promise, figure)
+        seen = row[figure]["seen"]
+        change = Change(seen["change"], seen["low"], seen["high"])
+        row[figure]["promise"] = one.as_json()
+        row[figure]["verdict"] = verdict(one, change, row[figure]["of_defaults"])
+    return row
+
+
+def as_change(figures: dict[str, float]) -> Change:
+    return Change(figures["change"], figures["low"], figures["high"])
+
+
+def promise_table(title: str, rows: Sequence[dict[str, Any]], figure: str, unit: float) -> Table:
+    """Promise and sight of a figure; shares are of the whole process on the defaults."""
+    shown = table(title, ["", "defaults", "promised", "seen", "promised, %", "seen, %", ""])
+    for row in rows:
+        one = row[figure]
+        whole = one["of_defaults"]
+        promise, seen = as_change(one["promise"]), as_change(one["seen"])
+        shown.add_row(
+            row["name"],
+            f"{whole / unit:,.2f}",
+            signed(promise, unit, 2),
+            signed(seen, unit, 2),
+            signed(promise.share(whole), 0.01, 1),
+            signed(seen.share(whole), 0.01, 1),
+            one["verdict"],
+        )
+    return shown
 
 
 def check_report(names: Sequence[str], options: str, rounds: int) -> Report:
     heaps = chosen(names)
     replay(Job(heaps[0].trace, options))  # refuses options that a program would only warn of
-    rows = [measured(heap, options, rounds) for heap in heaps]
-    shown = table(
-        f"Real programs, {options} beside the defaults", ["", "CPU time", "95%", "peak", "95%"]
+    rows = [checked(heap, options, rounds) for heap in heaps]
+    memory = promise_table(
+        f"Peak resident MiB, {options} beside the defaults", rows, "peak_bytes", MIB
     )
-    for row in rows:
-        cells = []
-        for figure in ("cpu_seconds", "peak_bytes"):
-            one = row[figure]
-            cells += [f"{one['ratio']:.3f}", f"{one['low']:.3f}-{one['high']:.3f}"]
-        shown.add_row(row["name"], *cells)
-    note = f"ratios of medians of {rounds} interleaved rounds, with bootstrap intervals"
-    document = {"options": options, "rounds": rounds, "rows": rows}
-    return Report("heaps", "Real programs", document, [shown], [note])
+    time = promise_table("CPU ms", rows, "cpu_seconds", 1e-3)
+    notes = [
+        f"promised: by replays of {RECORDINGS} recordings of this load, from least to most; time is"
+        " modelled with assumed costs.",
+        f"seen: differences of medians of {rounds} interleaved rounds, with bootstrap intervals.",
+        f"agrees: within {100 * WORTH:.0f}% of the process, or the intervals meet; no telling: the"
+        " program's own spread hides the promise.",
+    ]
+    document = {"options": options, "rounds": rounds, "recordings": RECORDINGS, "rows": rows}
+    return Report("heaps", "Real programs", document, [memory, time], notes)
 
 
 def show_heaps(

@@ -20,6 +20,17 @@ def add_optimum(state: dict[str, Any], page_bytes: int) -> None:
     )
 
 
+def memory_of(document: Mapping[str, Any], *, program: bool) -> int:
+    """Bytes at the peak with the library's records; `document` is of a replay.
+
+    Of a program these are the pages that it has resident, as its system gives it no page before
+    the program writes to it. A kernel's slabs are pages from the beginning, so pages in use count.
+    """
+    pages = document["peak"]["resident_pages" if program else "pages"]
+    metadata = document["waste_bytes"]["metadata"]
+    return int(pages * document["machine"]["page_bytes"] + metadata)
+
+
 def add_derived(document: dict[str, Any], costs: Mapping[str, float], costs_file: Path) -> None:
     counts = document["counts"]
     for state in (document["end"], document["peak"], *document.get("moments", [])):

@@ -28,6 +28,7 @@ KFREE, SOFTIRQ, HARDIRQ = 8, 16, 32
 
 # Cache ids with a fixed meaning.
 CACHE_KMALLOC, CACHE_UNKNOWN = 0, 1
+FIRST_CACHE = 2  # of a name of its own
 SITE_UNKNOWN = 0
 
 SOURCE_MOST = 65536  # bytes, of the text in the header
@@ -126,6 +127,11 @@ class Trace:
     cpus: int
     page_bytes: int = 4096
     source: str = ""
+
+    @property
+    def is_of_program(self) -> bool:
+        """Whether malloc made all objects: a kernel's trace has caches beside kmalloc."""
+        return len(self.caches) <= FIRST_CACHE
 
     def named(self) -> pl.DataFrame:
         """The records with names in place of the ids of caches and sites."""

@@ -37,11 +37,12 @@ def make_search(
     machine: Mapping[str, int | None],
     costs: Mapping[str, float],
 ) -> Search:
-    for trace in traces:
-        read_trace(trace)  # the error has the file's name on this machine
+    # The error has the file's name on this machine.
+    programs = tuple(read_trace(trace).is_of_program for trace in traces)
     return Search(
         tuple(traces),
         tuple(trace.read_bytes() for trace in traces),
+        programs,
         TOOLS[4].read_bytes(),
         goal,
         seed,
@@ -63,6 +64,8 @@ def tune(
     options: Sequence[str],
     machine: Mapping[str, int | None],
     costs_file: Path | None,
+    resident_bytes: int | None,
+    cpu_seconds: float | None,
     json_file: Path | None,
 ) -> None:
     check_options(options)
@@ -101,6 +104,6 @@ def tune(
             f"interrupted after {len(study.trials())} of {trials} trials, kept in {study_file};"
             " the same command goes on"
         ) from None
-    document = as_document(search, found, chosen, replays)
+    document = as_document(search, found, chosen, replays, resident_bytes, cpu_seconds)
     write_json(json_file, document)
     show(document, "assumed" if costs_file is None else str(costs_file))

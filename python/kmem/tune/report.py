@@ -8,6 +8,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from kmem.common.console import wide_console
+from kmem.tune.promise import lines_of, promise_of
 from kmem.tune.replays import Replays
 from kmem.tune.search import Search
 from kmem.tune.study import Trial, pareto
@@ -15,10 +16,11 @@ from kmem.tune.study import Trial, pareto
 WIDTH = 120  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 NOTE = (
-    "time: modelled, with {costs} costs. memory: pages in use at the peak, and the library's"
-    " records at the end. Both as ratios to the defaults{mean}. Check on this machine with"
-    " kmem replay --real-time --compare."
+    "time: modelled, with {costs} costs. memory: {pages} at the peak, and the library's"
+    " records at the end. Both as ratios to the defaults{mean}, so of what malloc has and not of"
+    " the whole process. Check on this machine with kmem replay --real-time --touch --compare."
 )
+PAGES = {"resident": "resident pages", "in use": "pages in use"}
 
 
 def row(trial: int | None, options: str, ratios: Any, figures: Any) -> dict[str, Any]:
@@ -32,10 +34,16 @@ def row(trial: int | None, options: str, ratios: Any, figures: Any) -> dict[str,
 
 
 def as_document(
-    search: Search, trials: Sequence[Trial], chosen: str, replays: Replays
+    search: Search,
+    trials: Sequence[Trial],
+    chosen: str,
+    replays: Replays,
+    resident_bytes: int | None,
+    cpu_seconds: float | None,
 ) -> dict[str, Any]:
     """The document. It has no figure of a clock, so that equal commands give equal documents."""
     ratios, figures = replays.found[chosen]
+    promise = promise_of(figures, trials[0].figures)
     return {
         "goal": search.goal,
         "seed": search.seed,
@@ -53,7 +61,19 @@ def as_document(
             row(trial.number, trial.line, trial.ratios, trial.figures) for trial in pareto(trials)
         ],
         "chosen": row(None, chosen, ratios, figures),
+        "promise": promise.as_json(),
+        "process": {"resident_bytes": resident_bytes, "cpu_seconds": cpu_seconds},
     }
+
+
+def promise_lines(document: Mapping[str, Any]) -> list[str]:
+    """A kernel has no process, so its traces promise nothing of one."""
+    figures = document["chosen"]["traces"]
+    if any(one["memory_is"] != "resident" for one in figures):
+        return []
+    promise = promise_of(figures, document["defaults"]["traces"])
+    process = document["process"]
+    return lines_of(promise, len(figures), process["resident_bytes"], process["cpu_seconds"])
 
 
 def show(document: Mapping[str, Any], costs_name: str) -> None:
@@ -94,5 +114,8 @@ def show(document: Mapping[str, Any], costs_name: str) -> None:
     )
     output.print(table)
     mean = ", geometric means over the traces" if len(chosen["traces"]) > 1 else ""
-    say(NOTE.format(costs=costs_name, mean=mean))
+    kinds = dict.fromkeys(PAGES[one["memory_is"]] for one in chosen["traces"])
+    say(NOTE.format(costs=costs_name, mean=mean, pages=" or ".join(kinds)))
+    for text in promise_lines(document):
+        say(text)
     say(f"KMEM_OPTIONS={chosen['kmem_options']}")

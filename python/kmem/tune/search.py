@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The search: traces, goal, machine and costs, and how a trial is judged by its figures.
 
-Time is modelled time; memory is the pages in use at the peak, and the library's records.
+Time is modelled time; memory is the library's records, and the pages at the peak: of a program
+those that are resident, of a kernel those in use.
 """
 
 import hashlib
@@ -14,11 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from kmem.replay.costs import ASSUMED
-from kmem.replay.derived import add_derived
+from kmem.replay.derived import add_derived, memory_of
 from kmem.replay.tool import tool_arguments
 from kmem.tune.space import BY_ENGINE, COMMON, FIRST
-
-PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Search:
 
     traces: tuple[Path, ...]
     contents: tuple[bytes, ...]
+    programs: tuple[bool, ...]  # whether each is of a program, and not of a kernel
     tool: bytes
     goal: str
     seed: int
@@ -61,7 +61,7 @@ class Search:
     def figures(self, documents: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The figures of a trial that the study keeps, for each trace."""
         kept = []
-        for trace, document in zip(self.traces, documents, strict=True):
+        for trace, program, document in zip(self.traces, self.programs, documents, strict=True):
             add_derived(document, self.costs, ASSUMED)
             metadata = document["waste_bytes"]["metadata"]
             kept.append(
@@ -69,9 +69,11 @@ class Search:
                     "trace": trace.name,
                     "modelled_ns": document["modelled"]["ns"],
                     "peak_pages": document["peak"]["pages"],
+                    "resident_pages": document["peak"]["resident_pages"],
                     "end_pages": document["end"]["pages"],
                     "metadata_bytes": metadata,
-                    "memory_bytes": document["peak"]["pages"] * PAGE_BYTES + metadata,
+                    "memory_is": "resident" if program else "in use",
+                    "memory_bytes": memory_of(document, program=program),
                 }
             )
         return kept
