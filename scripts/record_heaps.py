@@ -4,9 +4,10 @@
 
     record_heaps.py [NAME...]                  the traces of the tree anew, all or these
     record_heaps.py --whole DIR [NAME...]      all events of ten times the load, into DIR
+    record_heaps.py --checked DIR [NAME...]    all events of the load of `kmem lab heaps --check`
 
 Each program runs as a row of `kmem bench suite`, with less work (kmem/lab/heap_list.py). A longer
-trace of the tree is cut to its middle; with --whole nothing is cut.
+trace of the tree is cut to its middle; with --whole and --checked nothing is cut.
 
 Exit status: 0, or 1 if a program is missing or failed.
 """
@@ -28,8 +29,10 @@ WHOLE_TIMES = 10  # the load of the tree's traces
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--whole", type=Path, metavar="DIR", help="all events of ten times the load"
+    into = parser.add_mutually_exclusive_group()
+    into.add_argument("--whole", type=Path, metavar="DIR", help="all events of ten times the load")
+    into.add_argument(
+        "--checked", type=Path, metavar="DIR", help="all events of the load that is checked"
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
     words = parser.parse_args()
@@ -38,7 +41,8 @@ def main() -> int:
         if name not in known:
             parser.error(f"{name}: expected one of {', '.join(known)}")
     build()
-    target = words.whole or HEAPS
+    whole = words.whole or words.checked
+    target = whole or HEAPS
     target.mkdir(parents=True, exist_ok=True)
     failed = False
     for heap in HEAP_LIST:
@@ -47,11 +51,13 @@ def main() -> int:
         out = target / heap.trace.name
         if words.whole:
             heap = replace(heap, recorded=heap.recorded * WHOLE_TIMES)
+        elif words.checked:
+            heap = replace(heap, recorded=heap.checked)
         try:
             with tempfile.TemporaryDirectory(prefix="kmem-heap-") as name:
                 folder = Path(name)
                 folder.chmod(0o711)
-                record(heap, folder, out, None if words.whole else EVENTS_MOST)
+                record(heap, folder, out, None if whole else EVENTS_MOST)
         except KmemError as error:
             print(f"{heap.name}: {error}", file=sys.stderr)
             failed = True

@@ -160,6 +160,7 @@ def test_every_kept_file_is_known() -> None:
         "tails",
         "heaps-check",
         "heaps-slob",
+        "heaps-winners",
         "misuse",
     }
     assert set(document_figures.COMMANDS) <= kept

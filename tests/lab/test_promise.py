@@ -65,6 +65,7 @@ def test_verdicts() -> None:
     # Less than a hundredth of the whole is worth no option, if the program can tell as much.
     assert verdict(Change(-0.3, -0.3, -0.3), Change(0.1, 0, 0.2), whole) == "agrees"
     assert verdict(Change(-0.3, -0.3, -0.3), Change(0.1, -9, 9), whole) == "no telling"
+    assert verdict(Change(0, -0.1, 0.1), Change(0.1, -9, 9), whole) == "no telling"
 
 
 def tune(folder: Path, *words: str | Path) -> tuple[dict[str, object], str]:
@@ -124,10 +125,9 @@ def test_programs_show_what_was_promised(tmp_path: Path, name: str) -> None:
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(file.read_text())["rows"]
     memory = row["peak_bytes"]
-    assert memory["verdict"] == "agrees", memory
-    shares = [memory[one]["change"] / memory["of_defaults"] for one in ("promise", "seen")]
-    if name == "sqlite":
-        assert min(shares) > 0.25
-        assert shares[0] == pytest.approx(shares[1], rel=0.15)
-    if name == "clang":
-        assert min(shares) > 0.01
+    promise, seen = (memory[one]["change"] / memory["of_defaults"] for one in ("promise", "seen"))
+    # Pages in use would miss by 5% for SQLite, and by 2% for PostgreSQL.
+    assert promise == pytest.approx(seen, abs=0.015), memory
+    least = {"sqlite": 0.25, "clang": 0.01, "postgres": -0.03}[name]
+    assert min(promise, seen) > least
+    assert memory["verdict"] != "differs"

@@ -195,7 +195,7 @@ def verdict(promise: Change, seen: Change, whole: float) -> str:
         return "agrees"
     if not promise.meets(seen):
         return "differs"
-    return "no telling" if seen.is_none() and not promise.is_none() else "agrees"
+    return "no telling" if seen.is_none() else "agrees"
 
 
 def checked(heap: Heap, options: str, rounds: int) -> dict[str, Any]:
