@@ -21,6 +21,9 @@ int profile_set_locked(uint64_t interval)
         /* Release: pairs with is_profiling. */
         store_release(&profile_interval, interval);
         store_relaxed(&registry->profile_interval, interval);
+        if (!interval || !profile_since_ms)
+                store_relaxed(&profile_since_ms, interval ? system_time_ms() : 0);
+        store_relaxed(&registry->profile_since_ms, profile_since_ms);
         /*
          * Objects that rest in sheaves were not decided when they came there, or by another
          * interval.

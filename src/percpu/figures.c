@@ -168,6 +168,7 @@ static void start(void)
                  */
                 __atomic_thread_fence(__ATOMIC_SEQ_CST);
                 store_relaxed(&registry->profile_interval, load_relaxed(&profile_interval));
+                store_relaxed(&registry->profile_since_ms, load_relaxed(&profile_since_ms));
                 store_relaxed(&registry->profile_slices, load_relaxed(&profile_slices));
                 store_relaxed(&registry->profile_lease_ms, (uint64_t)PROFILE_LEASE_MS);
                 guards_show();

@@ -8,12 +8,13 @@
 #include "base/depot.h"
 #include "machine/probe.h"
 #include "profile/draw.h"
+#include "profile/live.h"
 #include "profile/python.h"
 
 #include <errno.h>
 
 enum {
-        PLACES = 1 << 17,
+        PLACES = LIVE_ENTRIES,
         PLACE_BYTES = SAMPLE_BYTES_MAX, /* address space; only an object's own pages are touched */
         COMMIT_PLACES = 64,
         KEPT_PLACES = 16,
@@ -28,6 +29,7 @@ struct sample {
         uint64_t weight_bytes;
         size_t bytes;
         uint64_t interval;   /* between samples when it became a sample */
+        struct live live;    /* where others see it, if it is counted */
         uint32_t index;      /* of the cache */
         uint32_t generation; /* registry_generation when it was counted */
         uint32_t next;       /* in the free list or a bucket; under sample_lock */
@@ -38,6 +40,7 @@ struct sample {
 };
 
 uint64_t profile_interval;
+uint64_t profile_since_ms;
 uint64_t profile_slices;
 bool profile_in_slice;
 uint64_t profile_lease_ends_ms;
@@ -203,6 +206,8 @@ static void count_alloc(struct sample *sample)
         add_relaxed(&figures->samples, 1);
         add_relaxed(&figures->objects, sample->weight);
         add_relaxed(&figures->bytes, sample->weight_bytes);
+        live_show((uint32_t)(sample - samples), &sample->live, figures, sample->weight,
+                  sample->weight_bytes);
         if (load_relaxed(&profile_in_slice)) {
                 add_relaxed(&figures->slice_samples, 1);
                 add_relaxed(&figures->slice_objects, sample->weight);
@@ -217,6 +222,11 @@ static void count_free(const struct sample *sample)
         /* SAMPLE-2 */
         if (!figures || sample->generation != load_relaxed(&registry_generation))
                 return;
+        live_hide((uint32_t)(sample - samples), &sample->live);
+        if (system_time_ms() - sample->live.time_ms >= REGISTRY_OLD_MS) {
+                add_relaxed(&figures->old_freed_samples, 1);
+                add_relaxed(&figures->old_freed_bytes, sample->weight_bytes);
+        }
         add_relaxed(&figures->freed_samples, 1);
         add_relaxed(&figures->freed_objects, sample->weight);
         add_relaxed(&figures->freed_bytes, sample->weight_bytes);

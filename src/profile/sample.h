@@ -34,6 +34,8 @@ enum {
  * region.
  */
 extern KMEM_HIDDEN uint64_t profile_interval;
+/* When sampling began, by system_time_ms; 0: there is none. Changes under cache_mutex. */
+extern KMEM_HIDDEN uint64_t profile_since_ms;
 /* Percent of the time in which slots have no sheaves while there are samples; 0: never. Relaxed. */
 extern KMEM_HIDDEN uint64_t profile_slices;
 /*

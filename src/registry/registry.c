@@ -269,6 +269,7 @@ static void write_head(uint64_t namespace)
         head->id = system_time_ns();
         head->missing = missing;
         head->asked = 1;
+        head->profile_old_ms = REGISTRY_OLD_MS;
         *registry_seen = 1;
         strcpy(head->release, KMEM_VERSION);
         store_release(&head->used_bytes, used);

@@ -29,7 +29,15 @@ enum {
         REGISTRY_HEAD_BYTES = 12288, /* the records begin there */
 };
 
-enum registry_record { RECORD_FREE, RECORD_CACHE, RECORD_SLOT, RECORD_STACK, RECORD_NAME };
+enum registry_record {
+        RECORD_FREE,
+        RECORD_CACHE,
+        RECORD_SLOT,
+        RECORD_STACK,
+        RECORD_NAME,
+        RECORD_SAMPLES,
+        RECORD_THREAD,
+};
 
 /* Begins every record. Records follow each other; each is a multiple of 64 bytes. */
 struct registry_record_head {
@@ -105,6 +113,8 @@ struct registry_head {
         uint64_t slice_ns;         /* time without sheaves so far */
         uint64_t profile_lease_ms; /* how long a request's profile_interval and profile_slices hold
                                       (introspect/profile.h) */
+        uint64_t profile_since_ms; /* when sampling began, by system_time_ms; 0: there is none */
+        uint64_t profile_old_ms;   /* age from which samples count as old */
         /* Whole pages; the heap's own lie in these addresses, huge blocks elsewhere. */
         uint64_t heap_base;
         uint64_t heap_reserved_bytes;
@@ -136,6 +146,9 @@ enum registry_part {
         PART_ZONE,
         PART_STACK,
         PART_NAME,
+        PART_SAMPLES,
+        PART_SAMPLE,
+        PART_THREAD,
 };
 struct registry_field {
         char name[32];
@@ -189,6 +202,8 @@ struct registry_stack {
         uint64_t slice_samples; /* the part of the first three figures that came in slices */
         uint64_t slice_objects;
         uint64_t slice_bytes;
+        uint64_t old_freed_samples; /* the part of the freed figures that was old by then */
+        uint64_t old_freed_bytes;
         /*
          * Return addresses, the innermost first. A record with more of them is longer, and the
          * others follow here.
@@ -202,6 +217,30 @@ struct registry_name {
         uint64_t number;
         uint64_t bytes; /* of the text */
         char text[];    /* function, zero byte, file */
+};
+
+/* Places of samples in use (profile/live.h). */
+enum {
+        REGISTRY_SAMPLES = 64,
+        REGISTRY_OLD_MS = 60000, /* profile_old_ms */
+};
+struct registry_sample {
+        uint64_t time_ms; /* of the allocation, by system_time_ms: CLOCK_MONOTONIC */
+        uint32_t stack;   /* registry_place_of its stack; 0: no sample. Release */
+        uint32_t thread;  /* number, as the thread itself knows it; 0: not known */
+        uint64_t objects; /* that it stands for, in 1/1024 */
+        uint64_t bytes;
+};
+struct registry_samples {
+        struct registry_record_head head;
+        struct registry_sample sample[REGISTRY_SAMPLES];
+};
+
+/* A thread with samples. */
+struct registry_thread {
+        struct registry_record_head head;
+        uint64_t thread; /* number; 0: the record is being written */
+        uint64_t name[2];
 };
 
 static inline size_t registry_stack_bytes(unsigned int frames)
@@ -334,6 +373,12 @@ static inline struct registry_head *registry_head_shown(void)
         struct registry_head *head = load_acquire(&registry);
 
         return head != &no_registry && load_relaxed(registry_seen) ? head : NULL;
+}
+
+/* Where a record of this process lies in the file, in units of 64 bytes. */
+static inline uint32_t registry_place_of(const void *record)
+{
+        return (uint32_t)(((uintptr_t)record - (uintptr_t)load_relaxed(&registry)) / 64);
 }
 
 /*

@@ -22,6 +22,7 @@
 #define REQUEST_FIELD(field) FIELD(PART_REQUEST, registry_request, field, 0)
 #define SLOT_FIELD(field) FIELD(PART_SLOT, registry_slot, field, 0)
 #define STACK_FIELD(field) FIELD(PART_STACK, registry_stack, field, 0)
+#define SAMPLE_FIELD(field) FIELD(PART_SAMPLE, registry_sample, field, 0)
 #define NODE_FIELD(field) FIELD(PART_NODE, registry_node, field, 0)
 #define ZONE_FIELD(field) FIELD(PART_ZONE, registry_zone, field, 0)
 #define CACHE_FIELD(field) FIELD(PART_CACHE, registry_cache, field, 0)
@@ -45,6 +46,8 @@ static const struct registry_field registry_fields[] = {
         HEAD_FIELD(profile_slices),
         HEAD_FIELD(slice_ns),
         HEAD_FIELD(profile_lease_ms),
+        HEAD_FIELD(profile_since_ms),
+        HEAD_FIELD(profile_old_ms),
         HEAD_FIELD(heap_base),
         HEAD_FIELD(heap_reserved_bytes),
         HEAD_FIELD(guards_made),
@@ -143,12 +146,23 @@ static const struct registry_field registry_fields[] = {
         STACK_FIELD(slice_samples),
         STACK_FIELD(slice_objects),
         STACK_FIELD(slice_bytes),
+        STACK_FIELD(old_freed_samples),
+        STACK_FIELD(old_freed_bytes),
         {"frame", PART_STACK, offsetof(struct registry_stack, frame), sizeof(uint64_t),
          REGISTRY_FRAMES, 0},
         FIELD(PART_NAME, registry_name, number, 0),
         FIELD(PART_NAME, registry_name, bytes, 0),
         {"text", PART_NAME, offsetof(struct registry_name, text), sizeof(uint64_t),
          REGISTRY_NAME_WORDS, 0},
+        {"sample", PART_SAMPLES, offsetof(struct registry_samples, sample),
+         sizeof(struct registry_sample), REGISTRY_SAMPLES, 0},
+        SAMPLE_FIELD(time_ms),
+        SAMPLE_FIELD(stack),
+        SAMPLE_FIELD(thread),
+        SAMPLE_FIELD(objects),
+        SAMPLE_FIELD(bytes),
+        FIELD(PART_THREAD, registry_thread, thread, 0),
+        FIELD(PART_THREAD, registry_thread, name, 1),
         FLAG("hwcache_align", SLAB_HWCACHE_ALIGN),
         FLAG("reclaim_account", SLAB_RECLAIM_ACCOUNT),
         FLAG("destroy_by_rcu", SLAB_TYPESAFE_BY_RCU),

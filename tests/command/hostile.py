@@ -15,13 +15,23 @@ from kmem.live.registry.file import (
     RECORD_HEAD,
     RECORD_NAME,
     RECORD_PARTS,
+    RECORD_SAMPLES,
     RECORD_SLOT,
     RECORD_STACK,
+    RECORD_THREAD,
     Registry,
 )
 from kmem.live.registry.layout import FIELD, PARTS, START, Place
 
-KEEP = {RECORD_CACHE: 4, RECORD_SLOT: 4, RECORD_STACK: 2, RECORD_NAME: 2}  # records of a template
+# Records of a template.
+KEEP = {
+    RECORD_CACHE: 4,
+    RECORD_SLOT: 4,
+    RECORD_STACK: 2,
+    RECORD_NAME: 2,
+    RECORD_SAMPLES: 1,
+    RECORD_THREAD: 1,
+}
 # At the borders of what counts, places and sizes may be.
 NUMBERS = sorted(
     {(1 << bits) + more for bits in (0, 1, 3, 5, 8, 12, 16, 24, 32, 48, 63) for more in (-1, 0, 1)}
@@ -30,7 +40,7 @@ NUMBERS = sorted(
 NAMES = (
     *(b"", b"x", b"\xff" * 32, b"birth", b"nodes", b"node", b"number", b"kept", b"zones", b"zone"),
     *(b"requests", b"flags", b"frame", b"frames", b"slow_calls", b"pages_per_slab", b"state"),
-    *(b"text", b"bytes"),
+    *(b"text", b"bytes", b"sample", b"stack", b"thread", b"time_ms"),
 )
 
 Patch = tuple[int, bytes]  # what stands where instead
@@ -90,6 +100,8 @@ class Template:
             add(self.parts[RECORD_PARTS[kind]], at)
             if kind == RECORD_CACHE:
                 add(self.parts["node"], at + self.parts["cache"]["node"].offset)
+            if kind == RECORD_SAMPLES:
+                add(self.parts["sample"], at + self.parts["samples"]["sample"].offset)
         return found
 
 

@@ -38,6 +38,7 @@ from test_live import (
 )
 from test_serve import Server, connect, exchange, request, serve, until_read
 
+from kmem.live.living import read_living
 from kmem.live.metrics import ProcessesCollector
 from kmem.live.registry.caches import NODES_MOST, read_caches
 from kmem.live.registry.file import CACHES_MOST, RECORD_CACHE, RECORD_HEAD, Registry
@@ -127,6 +128,7 @@ class Reader:
         figures = read_figures(registry)
         read_stacks(registry)
         read_names(registry)
+        read_living(registry)
         rates = Rates()
         for moment in (1.0, 2.0):
             rates.add(((cache["birth"], calls(cache)) for cache in figures.caches), moment)

@@ -13,6 +13,8 @@ from rich.text import Text
 from kmem.live.pprof import Frame, Line, Row
 from kmem.live.watch import short_bytes
 
+Calls = tuple[str, ...]  # a call site and its callers, as texts
+
 SITES = 10  # of a table
 CALLERS = 3  # shown of a site
 # Libraries and names that stand between a program and malloc.
@@ -37,7 +39,7 @@ def is_script(frame: Frame) -> bool:
     return frame.mapping is None and bool(frame.lines and frame.lines[0].file)
 
 
-def site_of(row: Row) -> tuple[str, ...]:
+def site_of(row: Row) -> Calls:
     """The call site of a stack, and its callers.
 
     These are the functions in Python or JavaScript if there are any, else those outside of the
@@ -51,13 +53,13 @@ def site_of(row: Row) -> tuple[str, ...]:
     return tuple(own or [text_of(line) for _, line in pairs] or ["unknown"])
 
 
-def top_sites(rows: Sequence[Row], column: int) -> list[tuple[int, int, tuple[str, ...]]]:
+def top_sites(rows: Sequence[Row], column: int) -> list[tuple[int, int, Calls]]:
     """Bytes and objects of each site, the largest first; shown with its largest stack's callers.
 
     @column: of the bytes; the objects are in the column before.
     """
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    largest: dict[str, tuple[int, tuple[str, ...]]] = {}
+    largest: dict[str, tuple[int, Calls]] = {}
     for row in rows:
         stack = site_of(row)
         found, size = sums[stack[0]], row.values[column]

@@ -2,6 +2,7 @@
 """The stacks that a process has sampled, and how much was allocated at each."""
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kmem.common.text import printable
@@ -63,9 +64,8 @@ class Counts:
 def read_stacks(registry: Registry) -> dict[Stack, Counts]:
     """All sampled stacks; freed counts are read before allocated counts."""
     found: dict[Stack, Counts] = {}
-    place = registry.parts["stack"]["frame"]
     copy = registry.copy()
-    for at in registry.records(copy)[RECORD_STACK]:
+    for at in stack_places(registry, copy):
 
         def read(name: str, at: int = at) -> int:
             return registry.number("stack", name, at)
@@ -79,15 +79,28 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
                 read("slice_objects") / OBJECTS,
                 read("slice_bytes"),
             )
-        # A record with more frames than the field has is longer. Its length is that of the copy,
-        # which was checked: the process may change its own.
-        _, size = RECORD_HEAD.unpack_from(copy, at)
-        frames = min(read("frames"), (size - place.offset) // 8, FRAMES_MOST + 1 + PYTHON_MOST)
-        addresses = registry.content(at + place.offset, 8 * frames)
-        if len(addresses) != 8 * frames:
-            raise RegistryError(f"{registry.path}: a stack lies behind the end")
-        found[struct.unpack(f"<{frames}Q", addresses)] = Counts(*all_, *freed, *slices)
+        found[stack_at(registry, copy, at)] = Counts(*all_, *freed, *slices)
     return found
+
+
+def stack_places(registry: Registry, copy: bytes) -> Sequence[int]:
+    return registry.records(copy)[RECORD_STACK]
+
+
+def stack_at(registry: Registry, copy: bytes, at: int) -> Stack:
+    """The stack of a record.
+
+    A record with more frames than the field has is longer. Its length is that of the copy, which
+    was checked: the process may change its own.
+    """
+    place = registry.parts["stack"]["frame"]
+    _, size = RECORD_HEAD.unpack_from(copy, at)
+    frames = registry.number("stack", "frames", at)
+    frames = min(frames, (size - place.offset) // 8, FRAMES_MOST + 1 + PYTHON_MOST)
+    addresses = registry.content(at + place.offset, 8 * frames)
+    if len(addresses) != 8 * frames:
+        raise RegistryError(f"{registry.path}: a stack lies behind the end")
+    return struct.unpack(f"<{frames}Q", addresses)
 
 
 def read_names(registry: Registry) -> dict[int, Line]:

@@ -28,12 +28,14 @@ from kmem.live.registry.owner import Owned, check_owner, opened, why_not_trusted
 
 PAGE_BYTES = 4096  # the library's pages, whatever the machine's are
 RECORD_HEAD = struct.Struct("<II")  # kind and bytes of a record
-RECORD_CACHE, RECORD_SLOT, RECORD_STACK, RECORD_NAME = 1, 2, 3, 4
+RECORD_CACHE, RECORD_SLOT, RECORD_STACK, RECORD_NAME, RECORD_SAMPLES, RECORD_THREAD = range(1, 7)
 RECORD_PARTS = {
     RECORD_CACHE: "cache",
     RECORD_SLOT: "slot",
     RECORD_STACK: "stack",
     RECORD_NAME: "name",
+    RECORD_SAMPLES: "samples",
+    RECORD_THREAD: "thread",
 }
 
 FILE_MOST_BYTES = 16 << 20  # as many as the library makes

@@ -30,7 +30,10 @@ FIELD = np.dtype(
         "itemsize": 48,
     }
 )
-PARTS = ("head", "request", "cache", "slot", "node", "flag", "zone", "stack", "name")
+PARTS = (
+    *("head", "request", "cache", "slot", "node", "flag", "zone", "stack", "name"),
+    *("samples", "sample", "thread"),
+)
 NUMBERS = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 FIELDS_MOST = 512  # the library has about a hundred
@@ -74,6 +77,13 @@ TOGETHER = (
     {"stack": "frames frame samples objects bytes freed_samples freed_objects freed_bytes"},
     {"stack": "slice_samples slice_objects slice_bytes"},
     {"name": "number bytes text"},
+    {
+        "head": "profile_since_ms profile_old_ms",
+        "stack": "old_freed_samples old_freed_bytes",
+        "samples": "sample",
+        "sample": "time_ms stack thread objects bytes",
+        "thread": "thread name",
+    },
 )
 FLAGS = (
     "hwcache_align reclaim_account destroy_by_rcu cache_dma sanity_checks red_zone poison"
@@ -85,6 +95,7 @@ TEXTS = {
     ("request", "value"),
     ("cache", "name"),
     ("cache", "engine"),
+    ("thread", "name"),
 }
 # Most elements of each array; 0: the cache gives the number.
 ARRAYS = {
@@ -94,9 +105,15 @@ ARRAYS = {
     ("cache", "node"): 0,
     ("stack", "frame"): ARRAY_MOST,
     ("name", "text"): ARRAY_MOST,
+    ("samples", "sample"): ARRAY_MOST,
 }
 # The array that holds the elements of a part.
-ELEMENTS = {"zone": ("head", "zone"), "request": ("head", "requests"), "node": ("cache", "node")}
+ELEMENTS = {
+    "zone": ("head", "zone"),
+    "request": ("head", "requests"),
+    "node": ("cache", "node"),
+    "sample": ("samples", "sample"),
+}
 
 Value = TypeVar("Value")
 
