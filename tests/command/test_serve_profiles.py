@@ -83,6 +83,25 @@ def test_what_grows(writable: Server, leaking: Program) -> None:
     assert found["sites"][0]["bytes"] > 500_000
 
 
+def test_ages_and_threads(writable: Server, leaking: Program) -> None:
+    path = f"api/processes/{leaking.pid}/sites?seconds=2&interval=4096"
+    status, body = writable.ask(path, bearer(writable))
+    assert status == 200, body
+    found = json.loads(body)
+    assert found["ages"] == ["<1 min", "<10 min", "<1 h", "older"]
+    site = next(one for one in found["sites"] if one["site"].startswith("forgotten"))
+    assert site["ages"][0] == pytest.approx(site["bytes"], rel=0.2)
+    assert (found["can_tell"], found["suspects"], found["old_seconds"]) == (False, [], 60)
+    assert found["sampled_seconds"] > 2
+    first = found["threads"][0]
+    assert first["site"].startswith("forgotten") and first["bytes"] > 200_000, found["threads"]
+    # Not the thread that the process is named by.
+    number = int(first["thread"].rpartition("(")[2].rstrip(")"))
+    assert number != leaking.pid and Path(f"/proc/{leaking.pid}/task/{number}").exists()
+    status, body = writable.ask(f"{path}&growth=1", bearer(writable))
+    assert status == 200 and json.loads(body)["ages"] is None
+
+
 def test_needs_the_token(writable: Server, leaking: Program) -> None:
     path = f"processes/{leaking.pid}/debug/pprof/heap?seconds=0.2"
 
@@ -166,6 +185,45 @@ def test_page_shows_call_sites(writable: Server, leaking: Program, new_page) -> 
     shown = page.locator("#sites-found tbody tr").all_inner_texts()
     assert any("forgotten" in row for row in shown), shown
     assert "largest first" in page.locator("#sites-state").inner_text()
+    page.get_by_role("heading", name="By thread").wait_for()
+    shown = page.locator("#threads tbody tr").all_inner_texts()
+    assert any("forgotten" in row for row in shown), shown
+
+
+# An answer as after ten minutes of sampling.
+AGED = {
+    "growth": False,
+    "seconds": 10,
+    "ages": ["<1 min", "<10 min", "<1 h", "older"],
+    "sampled_seconds": 700,
+    "old_seconds": 60,
+    "can_tell": True,
+    "sites": [
+        {"bytes": 5 << 20, "objects": 9, "ages": [1 << 20, 0, 4 << 20, 0], "site": "grow < main"}
+    ],
+    "suspects": [
+        {"bytes_a_minute": 1 << 20, "old_bytes": 4 << 20, "kept": 0.9, "site": "grow < main"}
+    ],
+    "threads": [],
+}
+
+
+def test_page_shows_ages_and_suspects(writable: Server, leaking: Program, new_page) -> None:
+    page = new_page(1200, DEADLINE * 1000, ("http://127.0.0.1:", "data:"))
+    page.route("**/api/processes/*/sites", lambda route: route.fulfill(json=AGED))
+    page.goto(f"{writable.address}?process={leaking.pid}#token={writable.token}")
+    for _ in range(2):
+        page.get_by_role("button", name="what holds memory").click()
+        page.locator("#suspects tbody tr").first.wait_for()
+        heads = page.locator("#sites-found th").all_inner_texts()
+        assert [head.lower() for head in heads] == [
+            *("bytes", "objects", "<1 min", "<1 h", "call site, and its callers"),
+        ]
+        cells = page.locator("#sites-found td").all_inner_texts()
+        assert cells == ["5.0 MiB", "9", "1.0 MiB", "4.0 MiB", "grow < main"]
+        cells = page.locator("#suspects td").all_inner_texts()
+        assert cells == ["+1.0 MiB", "4.0 MiB", "90.0%", "grow < main"]
+        assert page.get_by_role("heading", name="By thread").count() == 0
 
 
 def test_page_without_the_token_offers_no_profile(

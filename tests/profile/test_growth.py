@@ -23,7 +23,8 @@ from kmem.live.differences import subtract
 from kmem.live.flame import draw
 from kmem.live.pprof import Frame, Line, Mapping, Row, compressed, encode, read
 from kmem.live.profile_files import TYPES
-from kmem.live.sites import site_of, table, top_sites
+from kmem.live.profile_tables import sites_table
+from kmem.live.sites import site_of, top_sites
 
 pytestmark = pytest.mark.alone
 
@@ -77,7 +78,7 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Pop
 
 def sites_of(text: str) -> list[str]:
     """The first words of the table's last column."""
-    return re.findall(r"^ +\S+ +\S+ +(\w+) \(", text, re.M)
+    return re.findall(r"^ +(?:\S+ +){2,6}(\w+) \(", text, re.M)
 
 
 def changes(picture: Path) -> dict[str, tuple[int, str]]:
@@ -287,7 +288,7 @@ def test_sites() -> None:
         (25, 1, ("g", "b")),
         (-90, -3, ("h", "d")),
     ]
-    assert table(rows, 1, "growth", signed=True).row_count == 2
+    assert sites_table(rows, 1, "growth", signed=True).row_count == 2
 
 
 def test_colours_of_a_difference() -> None:

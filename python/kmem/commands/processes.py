@@ -192,6 +192,13 @@ def profile(
             help="Profile twice for --seconds each, and subtract the first: what grows.",
         ),
     ] = False,
+    by: Annotated[
+        Literal["site", "thread"],
+        typer.Option(
+            help="What the table adds up: the bytes of call sites, or of the threads that "
+            "allocated them. With thread, files have the thread as outermost frame of each stack."
+        ),
+    ] = "site",
     slices: Annotated[
         int,
         typer.Option(
@@ -208,8 +215,8 @@ def profile(
     """Profile the heap of a running process by samples (docs/profiles.md).
 
     Memory in use counts objects allocated since sampling began. Start a program with the option
-    profile_interval=BYTES to sample it from the beginning. --growth finds a leak in a running
-    program.
+    profile_interval=BYTES to sample it from the beginning. The table then has bytes by age, and the
+    call sites that look like leaks. --growth finds a leak in any running program.
     """
     from kmem.live.profile import profile
 
@@ -222,6 +229,7 @@ def profile(
         view=view,
         base=base,
         growth=growth,
+        by=by,
     )
 
 

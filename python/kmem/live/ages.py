@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Bytes in use by their age and by their thread, and the call sites that look like leaks.
 
-A site is a leak suspect if its old bytes grow and stay. Of its samples that became old at least half
+A site is a leak suspect if its old bytes grow and stay. Of its bytes that became old at least half
 are still in use, and those in use came all along: the time from when sampling began until samples
 are old is cut into spans of equal length, and nearly each span has left some. A cache that was
-filled once has left samples in the first spans only, and objects that come and go leave few that are
+filled once has left samples in the first spans only, and of objects that come and go few become
 old. A leak may be younger than the sampling, so the latest parts of the time are looked at too.
 """
 
@@ -19,6 +19,7 @@ from kmem.live.stacks import Stack
 
 # Seconds up to which a sample is in a band, and the band's name.
 BANDS = ((60.0, "<1 min"), (600.0, "<10 min"), (3600.0, "<1 h"), (float("inf"), "older"))
+NO_BANDS = [0] * len(BANDS)
 SPANS = 4  # that the time is cut into
 SPANS_LEAST = 3  # that have left samples, the newest among them
 SAMPLES_LEAST = 8  # old samples of a suspect: fewer are chance
@@ -185,16 +186,18 @@ def thread_rows(ages: Ages) -> list[Row]:
 
 
 def top_threads(rows: Sequence[Row], column: int) -> list[tuple[int, int, str, Calls]]:
-    """Bytes and objects of each thread, the largest first, and the site of most of its bytes.
+    """Bytes and objects of each thread, the largest first, its name and the site of most bytes.
 
     @rows: of thread_rows, or a difference of such rows; @column as in top_sites.
     """
     found: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row.frames[-1].lines[0].function].append(Row(row.frames[:-1], row.values))
+        *frames, thread = row.frames
+        name = thread.lines[0].function.removeprefix("thread ")
+        found[name].append(Row(tuple(frames), row.values))
     made = []
     for name, of_thread in found.items():
         sites = top_sites(of_thread, column)
-        size, objects = (sum(one[at] for one in sites) for at in (0, 1))
+        size, objects = sum(one[0] for one in sites), sum(one[1] for one in sites)
         made.append((size, objects, name, sites[0][2]))
     return sorted(made, key=lambda one: (-one[0], one[2]))

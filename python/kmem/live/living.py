@@ -88,14 +88,13 @@ def read_living(registry: Registry) -> Living | None:
 
 
 def rows_at(registry: Registry, copy: bytes, at: int) -> npt.NDArray[np.void]:
-    """The places of a record that have samples. Its length is that of the copy, which was checked."""
+    """The places of a record with samples. Its length is that of the copy, which was checked."""
     place = registry.parts["samples"]["sample"]
     form = registry.forms["sample"]
     _, size = RECORD_HEAD.unpack_from(copy, at)
     count = min(place.count, (size - place.offset) // place.size)
     if count <= 0:
         return np.array([], form)
-    rows: npt.NDArray[np.void] = np.ndarray(
-        (count,), form, copy, at + place.offset, (place.size,)
-    )
-    return rows[rows["stack"] != 0]
+    rows: npt.NDArray[np.void] = np.ndarray((count,), form, copy, at + place.offset, (place.size,))
+    used: npt.NDArray[np.void] = rows[rows["stack"] != 0]
+    return used

@@ -13,18 +13,19 @@ from pathlib import Path
 
 import typer
 
-from kmem.common.console import wide_console
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.processes import command_line
 from kmem.common.signals import end_as_by_ctrl_c, handle
+from kmem.live.ages import ages_of, thread_rows
 from kmem.live.differences import subtract
 from kmem.live.leases import leased
+from kmem.live.living import read_living
 from kmem.live.pprof import Row, read
-from kmem.live.profile_files import TYPES, VIEWS, Profile, check_outputs, write_files
+from kmem.live.profile_files import TYPES, Profile, check_outputs, write_files
+from kmem.live.profile_tables import print_tables
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
-from kmem.live.sites import table
 from kmem.live.stacks import Counts, Stack, read_names, read_stacks
 from kmem.live.symbols import Symbols
 
@@ -173,11 +174,13 @@ def take(
                         f"--growth: the first profile of process {process} was ended, so there is"
                         " nothing to compare with"
                     )
+            living = read_living(registry)
             symbols.python_names = read_names(registry)
         before, after = looks[-2:]
         rows = rows_between(before, after, symbols)
         if growth:
             rows = subtract(rows, rows_between(looks[0], before, symbols))
+        ages = None if living is None else ages_of(living, symbols.frames)
     duration, sliced = after.time_ns - before.time_ns, after.sliced_ns - before.sliced_ns
     if slices and not sliced:
         raise KmemError(
@@ -201,7 +204,7 @@ def take(
         said.append(f"slices were {sliced / duration:.1%} of the time")
     source = f"process {process}"
     comment = f"libkmem, {source}: {words}"
-    made = Profile(rows, source, interval, before.time_ns, duration, comment, growth)
+    made = Profile(rows, source, interval, before.time_ns, duration, comment, growth, ages)
     return made, said
 
 
@@ -229,12 +232,16 @@ def profile(
     view: str,
     base: Path | None = None,
     growth: bool = False,
+    by: str = "site",
 ) -> None:
     """Profile a process, or read a profile; write its files, or print its largest call sites."""
     if not LEAST <= interval <= MOST:
         raise BadUsage(f"--interval {interval}: expected {LEAST} to {MOST} bytes")
     if growth and (base is not None or isinstance(source, Path)):
         raise BadUsage("--growth: expected a process, and no --base")
+    by_thread = by == "thread"
+    if by_thread and (growth or view != "live" or isinstance(source, Path)):
+        raise BadUsage("--by thread: expected a process, and neither --growth nor --view rate")
     is_difference = growth or base is not None
     check_outputs(outputs, is_difference=is_difference)
     earlier = None if base is None else from_file(base)
@@ -253,6 +260,10 @@ def profile(
                 growth=growth,
                 signals=signals,
             )
+    if by_thread:
+        if made.ages is None:
+            raise KmemError(f"--by thread: {made.source} runs on a release that names no threads")
+        made = replace(made, rows=thread_rows(made.ages))
     if earlier is not None:
         rows = subtract(made.rows, earlier.rows)
         comment = f"{made.comment}, less {earlier.source}"
@@ -261,6 +272,4 @@ def profile(
     for line in said:
         typer.echo(line)
     if not outputs:
-        title, column = VIEWS[view]
-        shown = f"growth of {title}" if is_difference else title
-        wide_console().print(table(made.rows, column, shown, signed=is_difference))
+        print_tables(made, view, by_thread=by_thread)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import whole, why_not_written
+from kmem.live.ages import Ages
 from kmem.live.flame import draw
 from kmem.live.flame_html import facts_of, page
 from kmem.live.pprof import Line, Row, compressed, encode
@@ -32,6 +33,7 @@ class Profile:
     duration_ns: int
     comment: str
     is_difference: bool = False  # values may be negative
+    ages: Ages | None = None  # of what is in use at the end; None for files and older libraries
 
 
 def named(stacks: Sequence[Stack]) -> list[tuple[list[str], int]]:

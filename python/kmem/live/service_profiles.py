@@ -53,11 +53,46 @@ def take_pprof(process: int, kind: str, query_text: str) -> bytes:
     return pprof_of(sampled(process, query_of(query_text), growth=False), KINDS[kind])
 
 
+def ages_document(ages: Any) -> dict[str, Any]:
+    """What is in use by age and by thread, and leak suspects; null of an older library."""
+    from kmem.live.ages import BANDS, suspects, thread_rows, top_threads
+    from kmem.live.profile_files import VIEWS
+    from kmem.live.sites import CALLERS
+
+    if ages is None:
+        return {"ages": None, "suspects": None, "threads": None}
+
+    def text(calls: tuple[str, ...]) -> str:
+        return " < ".join(calls[: 1 + CALLERS])
+
+    threads = top_threads(thread_rows(ages), VIEWS["live"][1])
+    return {
+        "ages": [name for _, name in BANDS],
+        "sampled_seconds": ages.sampled_ms / 1000,
+        "old_seconds": ages.old_ms / 1000,
+        "can_tell": ages.can_tell,
+        "suspects": [
+            {
+                "bytes_a_minute": one.per_minute,
+                "old_bytes": one.old,
+                "kept": one.kept,
+                "site": text(one.calls),
+            }
+            for one in suspects(ages)[:SITES]
+        ],
+        "threads": [
+            {"bytes": size, "objects": objects, "thread": name, "site": text(calls)}
+            for size, objects, name, calls in threads[:SITES]
+        ],
+    }
+
+
 def take_sites(process: int, query_text: str) -> dict[str, Any]:
     """The call sites that hold most bytes; with growth=1 those that grew most between two profiles.
 
     Each profile takes the query's seconds.
     """
+    from kmem.live.ages import NO_BANDS, bytes_by_age
     from kmem.live.profile_files import VIEWS
     from kmem.live.sites import CALLERS, top_sites
 
@@ -68,12 +103,19 @@ def take_sites(process: int, query_text: str) -> dict[str, Any]:
     growth = text == "1"
     made = sampled(process, query, growth=growth)
     sites = top_sites(made.rows, VIEWS["live"][1])
+    by_age = {} if made.ages is None or growth else bytes_by_age(made.ages)
     return {
         "growth": growth,
         "seconds": made.duration_ns / 1e9,
         "sites": [
-            {"bytes": size, "objects": objects, "site": " < ".join(stack[: 1 + CALLERS])}
+            {
+                "bytes": size,
+                "objects": objects,
+                "ages": by_age.get(stack[0], NO_BANDS),
+                "site": " < ".join(stack[: 1 + CALLERS]),
+            }
             for size, objects, stack in sites[:SITES]
             if size > 0
         ],
+        **ages_document(None if growth else made.ages),
     }

@@ -6,16 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
 from kmem.live.pprof import Frame, Line, Row
-from kmem.live.watch import short_bytes
 
 Calls = tuple[str, ...]  # a call site and its callers, as texts
 
-SITES = 10  # of a table
 CALLERS = 3  # shown of a site
 # Libraries and names that stand between a program and malloc.
 LIBRARIES = re.compile(r"(libc|libc\+\+|libc\+\+abi|libstdc\+\+|libgcc_s|libkmem[\w-]*)[.-]")
@@ -71,17 +65,3 @@ def top_sites(rows: Sequence[Row], column: int) -> list[tuple[int, int, Calls]]:
         ((size, objects, largest[site][1]) for site, (size, objects) in sums.items()),
         key=lambda item: (-item[0], item[2]),
     )
-
-
-def table(rows: Sequence[Row], column: int, title: str, *, signed: bool) -> Table:
-    """The sites with the largest figures; of a difference, those that grew most."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    made.add_column(title, justify="right", no_wrap=True)
-    made.add_column("objects", justify="right", no_wrap=True)
-    made.add_column("call site, and its callers", overflow="fold")
-    for size, objects, stack in top_sites(rows, column)[:SITES]:
-        if size > 0:
-            calls = Text(" < ").join(map(Text, stack[: 1 + CALLERS]))
-            count = f"{objects:+,}" if signed else f"{objects:,}"
-            made.add_row(short_bytes(size, sign=signed), count, calls)
-    return made

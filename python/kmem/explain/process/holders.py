@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from kmem.explain.process.figures import Process
 from kmem.explain.process.shares import Explained
 from kmem.explain.table import Figure
+from kmem.live.ages import Ages, ages_of
+from kmem.live.living import read_living
 from kmem.live.pprof import Row
 from kmem.live.profile import signals_kept, take
 from kmem.live.registry.file import Registry
@@ -45,19 +47,22 @@ class Samples:
     rows: list[Row]
     source: str  # in words; empty if nobody samples
     interval: int  # bytes between two samples
+    ages: Ages | None = None  # None of older libraries
 
 
-def sampled_already(registry: Registry) -> list[Row]:
+def sampled_already(registry: Registry) -> tuple[list[Row], Ages | None]:
     symbols = Symbols(registry.process)
     try:
         symbols.look(lambda: True)
         stacks = read_stacks(registry)
+        living = read_living(registry)
         symbols.python_names = read_names(registry)
-        return [
+        rows = [
             Row(symbols.frames(stack), (0, 0, round(counts.live_objects), counts.live_size))
             for stack, counts in stacks.items()
             if in_use(counts)
         ]
+        return rows, None if living is None else ages_of(living, symbols.frames)
     finally:
         symbols.close()
 
@@ -81,14 +86,12 @@ def samples_of(registry: Registry, process: Process, seconds: float) -> Samples:
             )
         of = "all" if process.interval else f"those allocated in {seconds:g} s"
         words = f"samples every {interval:,} bytes, of {of} objects in use"
-        return Samples(profile.rows, words, interval)
+        return Samples(profile.rows, words, interval, profile.ages)
     if not process.interval:
         return Samples([], "", 0)
-    return Samples(
-        sampled_already(registry),
-        f"samples that it takes every {process.interval:,} bytes",
-        process.interval,
-    )
+    rows, ages = sampled_already(registry)
+    words = f"samples that it takes every {process.interval:,} bytes"
+    return Samples(rows, words, process.interval, ages)
 
 
 def nearest(caches: Sequence[Explained], mean: float) -> Explained | None:

@@ -14,6 +14,7 @@ from kmem.common.files import write_json
 from kmem.common.text import printable
 from kmem.explain.document import number
 from kmem.explain.process.advice import Advice, advise, least_of, paragraph
+from kmem.explain.process.aged import aged_document, aged_tables
 from kmem.explain.process.figures import Process, read_process
 from kmem.explain.process.holders import SEVERAL_SIZES, Samples, Site, holders, samples_of
 from kmem.explain.process.predict import (
@@ -236,6 +237,8 @@ def report_of(answers: Answers, top: int) -> Report:
             f"{len(answers.caches) - top} smaller caches: --top {len(answers.caches)} has them"
         )
     report.parts.append(sites_table(answers, top) if answers.sites else NO_SAMPLES)
+    if answers.samples.ages is not None:
+        report.parts += aged_tables(answers.samples.rows, answers.samples.ages, top)
     report.parts.append(back_table(answers))
     if answers.classes.reason:
         report.parts.append(f"no other class table was tried: {answers.classes.reason}")
@@ -300,6 +303,7 @@ def document(answers: Answers) -> dict[str, Any]:
         "sites_of_several_sizes": [
             site_document(site) for site in answers.sites.get(SEVERAL_SIZES, [])
         ],
+        **aged_document(answers.samples.rows, answers.samples.ages),
         "trim": {
             "total_bytes": number(trim.total),
             "slabs_bytes": number(trim.slabs),

@@ -44,7 +44,7 @@ function go(process, cache) {
   const other = process !== chosenProcess;
   [chosenProcess, chosenCache] = [process, cache];
   if (other) {
-    find("sites-found").hidden = true;
+    for (const name of ["sites-found", "suspects", "threads"]) find(name).hidden = true;
     say("sites-state", "");
   }
   history.pushState(null, "", address(process, cache));
@@ -254,17 +254,49 @@ async function sample(path, seconds, show) {
   buttons.forEach((button) => { button.disabled = false; });
 }
 
-async function showSites(answer) {
-  const { growth, sites } = await answer.json();
-  find("sites-found").hidden = !sites.length;
-  find("sites-found").tBodies[0].replaceChildren(...sites.map((one) => {
+function fillRows(table, rows) {
+  table.tBodies[0].replaceChildren(...rows.map((texts) => {
     const row = document.createElement("tr");
-    for (const text of [(growth ? "+" : "") + bytes(one.bytes), count(one.objects), one.site])
-      row.insertCell().textContent = text;
+    for (const text of texts) row.insertCell().textContent = text;
     return row;
   }));
+}
+
+// The heads of bytes by age stand before the call site, as many as there are bytes for.
+function headAges(names) {
+  const head = find("sites-found").tHead.rows[0];
+  while (head.cells.length > 3) head.deleteCell(2);
+  for (const name of names) {
+    const cell = document.createElement("th");
+    cell.scope = "col";
+    cell.textContent = name;
+    head.insertBefore(cell, head.lastElementChild);
+  }
+}
+
+// Ages are shown if something is older than the youngest bytes.
+function agesShown(ages, sites) {
+  const shown = (ages ?? []).map((_, age) => age).filter((age) => sites.some((one) => one.ages[age]));
+  return shown.some((age) => age > 0) ? shown : [];
+}
+
+async function showSites(answer) {
+  const { growth, sites, ages, suspects, threads, ...found } = await answer.json();
+  const shown = agesShown(ages, sites);
+  find("sites-found").hidden = !sites.length;
+  headAges(shown.map((age) => ages[age]));
+  fillRows(find("sites-found"), sites.map((one) => [(growth ? "+" : "") + bytes(one.bytes), count(one.objects),
+    ...shown.map((age) => bytes(one.ages[age])), one.site]));
+  find("suspects").hidden = !suspects?.length;
+  fillRows(find("suspects").querySelector("table"), (suspects ?? []).map((one) =>
+    ["+" + bytes(one.bytes_a_minute), bytes(one.old_bytes), percent(100 * one.kept), one.site]));
+  find("threads").hidden = !threads?.length;
+  fillRows(find("threads").querySelector("table"), (threads ?? []).map((one) =>
+    [bytes(one.bytes), count(one.objects), one.thread, one.site]));
   if (!sites.length) return growth ? "Nothing grew that was sampled." : "Nothing was sampled.";
-  return growth ? "Bytes in use that came in the second half of the time, largest first." : "Bytes in use of what was sampled, largest first.";
+  if (growth) return "Bytes in use that came in the second half of the time, largest first.";
+  const young = ages && !found.can_tell ? ` Leak suspects need samples of ${2 * found.old_seconds} seconds.` : "";
+  return `Bytes in use of what was sampled, largest first.${young}`;
 }
 
 async function saveFile(answer) {
