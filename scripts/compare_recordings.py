@@ -122,29 +122,37 @@ def write(path: Path, text: str) -> None:
         raise Refused(f"{path}: {error.strerror}") from None
 
 
+def remove(folder: Path) -> None:
+    """Ends an instance; the kernel refuses that while its events are on."""
+    write(folder / "tracing_on", "0")
+    write(folder / "events" / "enable", "0")
+    folder.rmdir()
+
+
 @contextmanager
 def instance() -> Iterator[Path]:
-    """A tracing instance that records until its end."""
-    folder = TRACEFS / "instances" / f"kmem-compare-{os.getpid()}"
+    """A tracing instance that records until its end. Those of killed processes end before."""
     if os.geteuid() != 0:
         raise Refused("only root may read tracefs")
+    instances = TRACEFS / "instances"
+    for left in instances.glob("kmem-compare-*"):
+        if not Path("/proc", left.name.rpartition("-")[2]).exists():
+            remove(left)
+    folder = instances / f"kmem-compare-{os.getpid()}"
     try:
         folder.mkdir()
     except OSError as error:
         raise Refused(f"{folder}: {error.strerror}") from None
-    events = [folder / "events" / "kmem" / name / "enable" for name in EVENTS]
-    events = [path for path in events if path.exists()]
     try:
         write(folder / "trace_clock", "mono")
         write(folder / "buffer_size_kb", str(BUFFER_KIB))
-        for path in events:
-            write(path, "1")
+        for name in EVENTS:
+            enable = folder / "events" / "kmem" / name / "enable"
+            if enable.exists():
+                write(enable, "1")
         yield folder
     finally:
-        write(folder / "tracing_on", "0")
-        for path in events:
-            write(path, "0")
-        folder.rmdir()
+        remove(folder)
 
 
 def run(words: Sequence[object], folder: Path) -> None:

@@ -41,6 +41,9 @@ def test_command(tmp_path: Path) -> None:
     for interval in (2 << 20, 512 << 10, 128 << 10):
         figures = document[str(interval)]
         assert 0 < figures["low"] <= figures["median"] <= figures["high"]
+    # Samples are as many as the interval allows, but for chance.
+    fine, coarse = document[str(128 << 10)]["samples"], document[str(2 << 20)]["samples"]
+    assert fine > 4 * coarse > 0
 
 
 @pytest.mark.parametrize(

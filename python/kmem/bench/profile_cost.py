@@ -4,7 +4,8 @@
 The program is CPython with all its objects on malloc; it repeats a piece of work and counts it.
 While it runs, this module switches sampling on and off from outside. Time is cut into windows. A
 round has a window of each setting, in a newly drawn order, so that other load on the machine
-disturbs all settings alike. Throughput is the number of pieces of work in a window.
+disturbs all settings alike. Throughput is pieces of work for a second of the process's
+CPU time, so time that other programs run on its CPU does not count.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from kmem.common.files import write_json
 from kmem.common.tree import build
 from kmem.live.leases import set_value
 from kmem.live.registry.file import Registry
+from kmem.live.stacks import read_stacks
 
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)
 ROUNDS_LEAST = 11
@@ -58,18 +60,30 @@ def running(cpu: int) -> Iterator[tuple[Registry, npt.NDArray[np.uint64]]]:
             yield registry, np.memmap(file, np.uint64, "r")
 
 
+def cpu_seconds(process: int) -> float:
+    """Time that all threads of a process have run."""
+    files = Path(f"/proc/{process}/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
+
+
+def count_samples(registry: Registry) -> int:
+    return sum(counts.samples for counts in read_stacks(registry).values())
+
+
 def one_window(
     registry: Registry, count: npt.NDArray[np.uint64], interval: int, seconds: float
-) -> float:
-    """Pieces of work a second while samples are taken at this interval; 0 takes none."""
+) -> tuple[float, float]:
+    """Pieces of work and samples for a second of CPU time at this interval; 0 takes no samples."""
     set_value(registry, "profile_interval", interval)
     time.sleep(SETTLE_SECONDS)
-    before, start = int(count[0]), time.monotonic()
+    sampled = count_samples(registry)
+    before, start = int(count[0]), cpu_seconds(registry.process)
     time.sleep(seconds)
-    after, end = int(count[0]), time.monotonic()
-    if before == after:
+    after, end = int(count[0]), cpu_seconds(registry.process)
+    if before == after or start == end:
         raise KmemError(f"bench profile: --window {seconds:g}: the program did nothing in it")
-    return (after - before) / (end - start)
+    samples = count_samples(registry) - sampled
+    return (after - before) / (end - start), samples / (end - start)
 
 
 def bench_profile(rounds: int, window: float, seed: int, json_file: Path | None) -> None:
@@ -80,21 +94,30 @@ def bench_profile(rounds: int, window: float, seed: int, json_file: Path | None)
     build()
     settings = (0, *INTERVALS)
     throughput: dict[int, list[float]] = {interval: [] for interval in settings}
+    samples: dict[int, list[float]] = {interval: [] for interval in settings}
     draw = np.random.default_rng(seed)
     with running(max(os.sched_getaffinity(0))) as (registry, count):
         for _ in range(rounds):
             for interval in draw.permutation(settings):
-                throughput[interval].append(one_window(registry, count, int(interval), window))
+                pieces, taken = one_window(registry, count, int(interval), window)
+                throughput[interval].append(pieces)
+                samples[interval].append(taken)
     typer.echo(
-        f"Throughput that python3 on malloc loses by sampling, {rounds} rounds of windows of"
-        f" {window:g} s, with its 95% interval"
+        f"Work for a second of CPU time that python3 on malloc loses by sampling, {rounds} rounds"
+        f" of windows of {window:g} s, with its 95% interval"
     )
     result: dict[str, object] = {"rounds": rounds, "window": window, "program": PROGRAM}
     for interval in INTERVALS:
         ratio = median_of_ratios(throughput[interval], throughput[0])
         typer.echo(
             f"interval {interval >> 10:>5} KiB: {100 * (1 - ratio.median):.2f}%"
-            f" [{100 * (1 - ratio.high):.2f}, {100 * (1 - ratio.low):.2f}]"
+            f" [{100 * (1 - ratio.high):.2f}, {100 * (1 - ratio.low):.2f}],"
+            f" {np.median(samples[interval]):.0f} samples a second"
         )
-        result[str(interval)] = {"median": ratio.median, "low": ratio.low, "high": ratio.high}
+        result[str(interval)] = {
+            "median": ratio.median,
+            "low": ratio.low,
+            "high": ratio.high,
+            "samples": float(np.median(samples[interval])),
+        }
     write_json(json_file, result)
