@@ -36,7 +36,8 @@ from kmem.explain.process.shares import (
     totals_of,
 )
 from kmem.explain.table import Figure
-from kmem.live.pprof import Frame, Line, Row
+from kmem.live.lines import Line
+from kmem.live.pprof import Frame, Row
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kmem.live.pprof import Frame, Line, Mapping, Row
+from kmem.live.lines import Line
+from kmem.live.pprof import Frame, Mapping, Row
 from kmem.live.profile_files import Profile, write_files
 
 SHOP = Mapping(0x1000, 0x2000, 0, "/usr/bin/shop")

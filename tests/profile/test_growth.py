@@ -21,7 +21,8 @@ from profiled import KMEM, on_library, profile, wait_for_registry
 from kmem.common.errors import KmemError
 from kmem.live.differences import subtract
 from kmem.live.flame import draw
-from kmem.live.pprof import Frame, Line, Mapping, Row, compressed, encode, read
+from kmem.live.lines import Line
+from kmem.live.pprof import Frame, Mapping, Row, compressed, encode, read
 from kmem.live.profile_files import TYPES
 from kmem.live.profile_tables import sites_table
 from kmem.live.sites import site_of, top_sites

@@ -18,8 +18,9 @@ import pytest
 from profiled import KMEM, on_library, profile, wait_for_registry
 
 from kmem.live.ages import Ages, Held, bytes_by_age, suspects, thread_rows, top_threads
+from kmem.live.lines import Line
 from kmem.live.living import Living, now_ms, read_living
-from kmem.live.pprof import Frame, Line, Row
+from kmem.live.pprof import Frame, Row
 from kmem.live.profile_files import Profile
 from kmem.live.profile_tables import print_tables
 from kmem.live.registry import layout

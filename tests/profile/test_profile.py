@@ -29,8 +29,9 @@ from kmem.live import leases
 from kmem.live import profile as kmem_profile
 from kmem.live.images import Image, read_image
 from kmem.live.leases import OWN, leased
+from kmem.live.lines import Line
 from kmem.live.perf_maps import made_line, parse
-from kmem.live.pprof import Frame, Line, Mapping, Row, encode
+from kmem.live.pprof import Frame, Mapping, Row, encode
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.stack_files import collapsed, speedscope

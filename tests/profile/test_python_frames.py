@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from profiled import ROOT, on_library, profile, wait_for_registry
 
-from kmem.live.pprof import Frame, Line, Mapping, Row
+from kmem.live.lines import Line
+from kmem.live.pprof import Frame, Mapping, Row
 from kmem.live.registry.find import open_process
 from kmem.live.sites import site_of
 from kmem.live.stacks import ENTRY, PYTHON, python_line, read_names, read_stacks

@@ -12,8 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kmem.live.lines import Line
 from kmem.live.living import Living
-from kmem.live.pprof import Frame, Line, Row
+from kmem.live.pprof import Frame, Row
 from kmem.live.sites import Calls, site_of, top_sites
 from kmem.live.stacks import Stack
 

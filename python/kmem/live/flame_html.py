@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from kmem.live.pprof import Frame, Line, Row
+from kmem.live.lines import Line
+from kmem.live.pprof import Frame, Row
 from kmem.live.sites import is_script
 
 FOLDER = Path(__file__).parent / "flame_page"

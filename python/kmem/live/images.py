@@ -22,7 +22,7 @@ from symbolic.debuginfo import Archive
 from symbolic.symcache import SymCache
 
 from kmem.common.text import printable
-from kmem.live.pprof import Line
+from kmem.live.lines import Line
 
 IMAGE_MOST_BYTES = 1 << 30
 NAME_MOST = 4096  # letters of a linked name that is made plain

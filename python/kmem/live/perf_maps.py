@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kmem.common.text import printable
-from kmem.live.pprof import Line
+from kmem.live.lines import Line
 
 MAP_MOST_BYTES = 256 << 20
 NAME_MOST = 4096  # letters

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from kmem.common.errors import KmemError
 from kmem.common.text import printable
+from kmem.live.lines import Line
 
 FILE_MOST_BYTES = 1 << 28  # of a profile that is read, also before it was compressed
 
@@ -74,15 +75,6 @@ class Mapping:
     path: str
     build_id: str = ""
     has_lines: bool = False  # files, lines and inlined functions are known
-
-
-@dataclass(frozen=True)
-class Line:
-    """A function, and the place in its source; no file and line 0 if that is not known."""
-
-    function: str
-    file: str = ""
-    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from kmem.common.files import whole, why_not_written
 from kmem.live.ages import Ages
 from kmem.live.flame import draw
 from kmem.live.flame_html import facts_of, page
-from kmem.live.pprof import Line, Row, compressed, encode
+from kmem.live.lines import Line
+from kmem.live.pprof import Row, compressed, encode
 from kmem.live.stack_files import Stack, collapsed, speedscope
 
 TYPES = [

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from kmem.common.errors import KmemError, SayOnce
 from kmem.live.images import Image, named_by_build, read_image
-from kmem.live.pprof import Line
+from kmem.live.lines import Line
 
 LINE_MOST = 16 << 10  # bytes of a line that is looked at
 FILES_MOST = 512  # of a log

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from kmem.live.pprof import Frame, Line, Row
+from kmem.live.lines import Line
+from kmem.live.pprof import Frame, Row
 
 Calls = tuple[str, ...]  # a call site and its callers, as texts
 

@@ -4,7 +4,7 @@
 import json
 from collections.abc import Sequence
 
-from kmem.live.pprof import Line
+from kmem.live.lines import Line
 
 Stack = tuple[Sequence[Line], int]  # functions, the innermost first, and a value
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kmem.common.text import printable
-from kmem.live.pprof import Line
+from kmem.live.lines import Line
 from kmem.live.registry.file import RECORD_HEAD, RECORD_NAME, RECORD_STACK, Registry
 from kmem.live.registry.layout import RegistryError
 

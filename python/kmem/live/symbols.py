@@ -11,8 +11,9 @@ from pathlib import Path
 from kmem.common.processes import MAPS_MOST_BYTES
 from kmem.common.text import printable
 from kmem.live.images import Image, place_of, read_image
+from kmem.live.lines import Line
 from kmem.live.perf_maps import PerfMap, made_line
-from kmem.live.pprof import Frame, Line, Mapping
+from kmem.live.pprof import Frame, Mapping
 from kmem.live.stacks import ENTRY, FRAMES_MOST, PYTHON, Stack, python_line
 
 CUT = f"[cut at {FRAMES_MOST} frames]"  # the root of a stack whose outer frames are not known
