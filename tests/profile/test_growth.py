@@ -79,7 +79,7 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Pop
 
 def sites_of(text: str) -> list[str]:
     """The first words of the table's last column."""
-    return re.findall(r"^ +(?:\S+ +){2,6}(\w+) \(", text, re.M)
+    return re.findall(r"^ +(?:\S+ +){2,6}?(\w+) \(", text, re.M)
 
 
 def changes(picture: Path) -> dict[str, tuple[int, str]]:

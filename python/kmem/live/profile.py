@@ -30,7 +30,6 @@ from kmem.live.stacks import Counts, Stack, read_names, read_stacks
 from kmem.live.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
-SAMPLES_A_SECOND = 1000  # more of them cost a program some percent of its time
 threads = threading.Lock()
 profiled: set[int] = set()  # processes, by threads of this command
 
@@ -198,11 +197,6 @@ def take(
         said.append(
             f"there was no room for {after.missed} samples since sampling began, so more"
             " may be in use than is shown; expected a coarser interval"
-        )
-    if samples * 1e9 > SAMPLES_A_SECOND * duration:
-        said.append(
-            f"more than {SAMPLES_A_SECOND:,} samples a second; a coarser --interval would cost the"
-            " program less"
         )
     if not samples and not rows:
         said.append("nothing was sampled; a finer --interval takes more samples")
