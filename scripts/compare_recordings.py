@@ -70,7 +70,7 @@ FORMS = {
     "trace-cmd.txt": "trace-cmd's text there",
     "ftrace.txt": "ftrace",
 }
-HAS_UNSEEN_THREADS = "perf"
+PERF = "perf"
 
 
 class Refused(Exception):
@@ -315,7 +315,7 @@ def main() -> int:
         print(f"nothing is recorded here: {reason}")
         return SKIPPED
     print_rows(rows)
-    return int(not all(row.well(what == HAS_UNSEEN_THREADS) for _, what, row in rows))
+    return int(not all(row.well(what == PERF) for _, what, row in rows))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ enum {
         REGISTRY_REQUESTS = 40,
         REGISTRY_ZONES = 8, /* as many as there may be NUMA nodes */
         REGISTRY_KEPT = 16,
-        REGISTRY_HEAD_BYTES = 12288, /* the records begin there */
+        REGISTRY_HEAD_BYTES = 16384, /* the records begin there */
 };
 
 enum registry_record {

@@ -35,7 +35,7 @@ KEEP = {
 # At the borders of what counts, places and sizes may be.
 NUMBERS = sorted(
     {(1 << bits) + more for bits in (0, 1, 3, 5, 8, 12, 16, 24, 32, 48, 63) for more in (-1, 0, 1)}
-    | {40, 48, 64, 88, 96, 2000, 12288, (1 << 64) - 1}
+    | {40, 48, 64, 88, 96, 2000, 16384, (1 << 64) - 1}
 )
 NAMES = (
     *(b"", b"x", b"\xff" * 32, b"birth", b"nodes", b"node", b"number", b"kept", b"zones", b"zone"),

@@ -401,11 +401,11 @@ def crowded(template: Template, fields: int, nodes: int) -> bytes:
     """As many caches as there may be, with so many nodes, and more fields than any reader knows."""
     node = template.parts["cache"]["node"]
     size = (node.offset + nodes * node.size + 63) // 64 * 64
-    head_bytes = 48 * (template.fields + fields) // 64 * 64 + 16384 if fields else 12288
-    head = bytearray(template.content[:12288].ljust(head_bytes, b"\0"))
+    head_bytes = 48 * (template.fields + fields) // 64 * 64 + 16384 if fields else 16384
+    head = bytearray(template.content[:16384].ljust(head_bytes, b"\0"))
     rows = head[template.fields_at : template.fields_at + 48 * template.fields]
     more = (struct.pack("<32s4HQ", b"x%d" % number, CACHE, 0, 8, 1, 0) for number in range(fields))
-    at = 12288 if fields else template.fields_at
+    at = 16384 if fields else template.fields_at
     head[at : at + len(rows) + 48 * fields] = rows + b"".join(more)
     head[8:24] = struct.pack("<4I", 1, head_bytes, at, template.fields + fields)
     birth = template.parts["cache"]["birth"].offset

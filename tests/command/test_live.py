@@ -559,7 +559,7 @@ from kmem.live.registry.file import Registry
 from kmem.live.registry.layout import RegistryError
 from kmem.live.registry.requests import ask
 with Registry(Path(sys.argv[1]), writable=True) as registry:
-    for length in (32768, 12352, 12288, 3000, 0):
+    for length in (32768, 16448, 16384, 3000, 0):
         os.truncate(sys.argv[1], length)
         try:
             read_caches(registry)

@@ -117,6 +117,13 @@ def test_losses_are_what_is_missing(tmp_path: Path) -> None:
     assert compared.well()
 
 
+def test_perf_may_leave_out_a_few() -> None:
+    assert not Compared(events=5000, paired=4999, missing=1).well()
+    assert Compared(events=5000, paired=4995, missing=5).well(perf=True)
+    assert not Compared(events=5000, paired=4994, missing=6).well(perf=True)
+    assert not Compared(events=999, paired=998, missing=1).well(perf=True)
+
+
 @pytest.mark.alone
 def test_recordings_of_this_kernel(tmp_path: Path) -> None:
     try:
@@ -127,4 +134,4 @@ def test_recordings_of_this_kernel(tmp_path: Path) -> None:
     assert [what for _, what, _ in rows] == ["perf", "trace-cmd", "ftrace"]
     for _, what, compared in rows:
         assert compared.events > 1000
-        assert compared.well(what == recordings.HAS_UNSEEN_THREADS), (what, compared)
+        assert compared.well(what == recordings.PERF), (what, compared)
