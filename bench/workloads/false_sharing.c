@@ -38,10 +38,12 @@ static void object_use(struct worker *worker, void *object)
         volatile uint64_t *counter = (volatile uint64_t *)((char *)object + COUNTER_AT);
 
         *counter = 0;
-        for (unsigned int i = 0; i < WRITES; i++)
-                *counter = *counter + 1;
-        if (*counter != WRITES)
-                workload_fail(worker->workload, "contents changed", OBJECT_BYTES);
+        /* Reads that a write waits for would time how soon a processor forwards its last write. */
+        for (unsigned int i = 0; i < WRITES; i++) {
+                if (*counter != i)
+                        workload_fail(worker->workload, "contents changed", OBJECT_BYTES);
+                *counter = i + 1;
+        }
         block_free(worker, object);
 }
 
