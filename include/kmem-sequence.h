@@ -156,6 +156,9 @@ enum kmem_push {
  * Pops the newest object of the slot's main sheaf. NULL if the sheaf is empty or cold, or the
  * thread has no slot, or was aborted twice.
  * Reads: slot, main, size, object[size - 1].  Commits: the store of size - 1.
+ * The object's place is computed by an instruction of its own, here and in the push: a processor that
+ * hands a word which was just stored to a load at once does so only if neither has an index register
+ * (Sapphire Rapids; docs/performance.md).
  * Aborted before the commit: nothing changed.
  * Against: threads on the slot's own CPU, which abort this one, and a drainer. The drainer's second
  * fence aborts a pop that read main before the exchange (INV-4).
@@ -170,9 +173,10 @@ enum kmem_push {
                               "movl %c[count_at](%[work]), %k[size]\n\t"                           \
                               "subl $1, %k[size]\n\t"                                              \
                               "jb %l[slow]\n\t"                                                    \
-                              "movq %c[first](%[work],%[size],8), %[object]\n\t"                   \
+                              "leaq (%[work],%[size],8), %[object]\n\t"                            \
+                              "movq %c[first](%[object]), %[object]\n\t"                           \
                               "movl %k[size], %c[count_at](%[work])" KMEM_RSEQ_END                 \
-                              : [object] "=&r"(object), [work] "=&r"(work), [size] "=&r"(size)     \
+                              : [object] "=&a"(object), [work] "=&r"(work), [size] "=&r"(size)     \
                               : [offset] "r"(pair_offset),                                         \
                                 KMEM_RSEQ_OPERANDS(map, rseq, field_operand)                       \
                               : "memory", "cc"                                                     \
@@ -210,22 +214,24 @@ kmem_sequence_pop(const uint16_t *map, intptr_t rseq, intptr_t slot_field, uint6
 #define KMEM_COMMIT_IN_MEMORY "incl %c[count_at](%[work])"
 
 #define KMEM_LOOK_ON_TOP                                                                           \
-        "cmpq %[object], %c[first]-8(%[work],%[size],8)\n\t"                                       \
+        "cmpq %[object], %c[first]-8(%[place])\n\t"                                                \
         "je %l[on_top]\n\t"
 
 #define KMEM_SEQUENCE_PUSH(look, commit)                                                           \
         uint64_t work;                                                                             \
         uint64_t size;                                                                             \
+        uint64_t place;                                                                            \
                                                                                                    \
         __asm__ volatile goto(KMEM_RSEQ_BEGIN KMEM_RSEQ_LOAD_SLOT                                  \
                               "movq (%[work],%[offset]), %[work]\n\t"                              \
                               "movl %c[count_at](%[work]), %k[size]\n\t"                           \
                               "cmpl %c[count_at]+4(%[work]), %k[size]\n\t"                         \
                               "jae %l[slow]\n\t"                                                   \
+                              "leaq (%[work],%[size],8), %[place]\n\t"                             \
                               look                                                                 \
-                              "movq %[object], %c[first](%[work],%[size],8)\n\t"                   \
+                              "movq %[object], %c[first](%[place])\n\t"                            \
                               commit KMEM_RSEQ_END                                                 \
-                              : [work] "=&r"(work), [size] "=&r"(size)                             \
+                              : [work] "=&r"(work), [size] "=&r"(size), [place] "=&r"(place)       \
                               : [object] "r"(object), [offset] "r"(pair_offset),                   \
                                 KMEM_RSEQ_OPERANDS(map, rseq, "r"(slot_field))                     \
                               : "memory", "cc"                                                     \

@@ -26,9 +26,12 @@
 #define FREED_MARK_NUMBER -0x2b5c3e19
 #define FREED_MARK ((int64_t)FREED_MARK_NUMBER)
 
+/* The program's own types wrote the word. */
+typedef int64_t __attribute__((__may_alias__)) freed_word;
+
 static inline bool freed_is_marked(const void *object)
 {
-        return load_relaxed((const int64_t *)object) == FREED_MARK;
+        return load_folded((const freed_word *)object) == FREED_MARK;
 }
 
 static inline void freed_mark(void *object)
