@@ -55,7 +55,8 @@ bool process_start_heap(void)
 
 static void start_machine(const struct scenario *scenario)
 {
-        machine.cpus_online = machine.cpus_present = machine.cpus_possible = CPUS;
+        machine.cpus_present = machine.cpus_possible = CPUS;
+        machine.cpus_online = scenario->usable ? scenario->usable : CPUS;
         machine.nodes = scenario->nodes ? scenario->nodes : 1;
         machine.memory_bytes = (size_t)1 << 30;
         for (unsigned int cpu = 0; cpu < CPUS; cpu++) {

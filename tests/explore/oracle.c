@@ -10,6 +10,7 @@ enum { OBJECTS_MAX = 4096 };
 struct kmem_cache *cache;
 static const void *out[OBJECTS_MAX];
 static unsigned int out_count;
+unsigned int calls_under_way;
 
 void make_cache(unsigned int size)
 {
@@ -40,16 +41,31 @@ void give_notes(const void *object)
 
 void *take(void)
 {
-        void *object = kmem_cache_alloc(cache, GFP_KERNEL);
+        void *object;
 
+        calls_under_way++;
+        object = kmem_cache_alloc(cache, GFP_KERNEL);
         take_notes(object);
+        calls_under_way--;
         return object;
 }
 
 void give(void *object)
 {
         give_notes(object);
+        calls_under_way++;
         kmem_cache_free(cache, object);
+        calls_under_way--;
+}
+
+unsigned int give_all(void)
+{
+        struct kmem_cache_info info = {.size = sizeof(info)};
+
+        while (out_count)
+                give((void *)(uintptr_t)out[0]);
+        CHECK(kmem_cache_info(cache, &info) == 0);
+        return (unsigned int)info.objects_inuse;
 }
 
 /* Every object that is left anywhere comes out once. */

@@ -75,6 +75,8 @@ void explore_effect(const volatile void *address, size_t bytes, bool writes);
  * the sequence meanwhile: another thread ran on its CPU, or there was a fence. The third ends it.
  */
 bool sequence_begin(void);
+/* There are none: each leaves by its slow path. */
+extern bool sequences_refused;
 bool sequence_point(const struct place *place, const volatile void *address, enum access access);
 void sequence_end(void);
 /* Aborts the sequences of all threads. */
@@ -85,6 +87,18 @@ void sequences_fence(const struct place *place);
  * threads nobody would change it.
  */
 bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held, bool timed);
+/*
+ * The kernel's futex: the thread sleeps if the word has that value, until it is woken. Threads that have
+ * slept longest are woken first.
+ */
+void explore_futex_wait(const struct place *place, uint32_t *word, uint32_t value, bool timed);
+void explore_futex_wake(const struct place *place, uint32_t *word, unsigned int count);
+/*
+ * The process forks; scenarios with forks only. True in the child, which has this thread alone, and
+ * ends by explore_fork_end().
+ */
+bool explore_fork(const struct place *place);
+void explore_fork_end(void) __attribute__((noreturn));
 /* The thread gives way until another has made a step. */
 void explore_yield(const struct place *place);
 /* Locks held by the thread: at its end there must be none. */

@@ -19,6 +19,8 @@ struct scenario {
         void (*thread[THREADS_MAX])(void);
         unsigned int cpu[THREADS_MAX]; /* of each thread; those of the same CPU abort each other */
         unsigned int nodes;            /* 0: one */
+        unsigned int usable;           /* CPUs that the process may use, for locked slots; 0: all */
+        unsigned int forks;            /* calls of explore_fork */
         void (*check)(void);           /* NULL: check_empty() of the scenario's cache */
         bool woken;                    /* no wait may end by its time: a wake-up is lost then */
         bool large;                    /* `make test` runs it with one preemption, not with two */
@@ -45,6 +47,10 @@ void give(void *object);
 /* For objects that come and go by other calls. */
 void take_notes(const void *object);
 void give_notes(const void *object);
+/* Calls of take and give that are under way. */
+extern unsigned int calls_under_way;
+/* Gives back all objects that threads have; returns how many the cache counts as in use then. */
+unsigned int give_all(void);
 
 /*
  * No object is out, the figures of the cache say so, and every slab goes back when the cache is

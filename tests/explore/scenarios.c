@@ -12,9 +12,23 @@ extern const struct scenario grace_scenarios[];
 extern const struct scenario group_scenarios[];
 extern const struct scenario array_scenarios[];
 extern const struct scenario figures_scenarios[];
+extern const struct scenario locked_scenarios[];
+extern const struct scenario lock_scenarios[];
+extern const struct scenario fork_scenarios[];
 extern const struct scenario litmus_scenarios[];
 
 const struct scenario *const scenario_tables[] = {
-        sheaf_scenarios,   slab_scenarios,  cache_scenarios, page_scenarios,   grace_scenarios,
-        figures_scenarios, group_scenarios, array_scenarios, litmus_scenarios, NULL,
+        sheaf_scenarios,
+        slab_scenarios,
+        cache_scenarios,
+        page_scenarios,
+        grace_scenarios,
+        figures_scenarios,
+        group_scenarios,
+        array_scenarios,
+        locked_scenarios,
+        lock_scenarios,
+        fork_scenarios,
+        litmus_scenarios,
+        NULL,
 };

@@ -54,14 +54,16 @@ struct word {
         uint8_t writers;
 };
 
-enum state { STATE_NONE, STATE_READY, STATE_WAITS, STATE_YIELDS, STATE_ENDED };
+enum state { STATE_NONE, STATE_READY, STATE_WAITS, STATE_SLEEPS, STATE_YIELDS, STATE_ENDED };
 
 struct thread {
         ucontext_t context;
         enum state state;
-        const uint32_t *word; /* STATE_WAITS: until it is no longer @held */
+        const uint32_t
+                *word; /* STATE_WAITS: until it is no longer @held; STATE_SLEEPS: its futex */
         uint32_t held;
         bool timed;       /* the wait also ends by time */
+        uint32_t slept;   /* STATE_SLEEPS: number of the sleep */
         uint64_t yielded; /* STATE_YIELDS: points passed by all when it began */
         bool aborted;
         unsigned int aborts; /* of the sequence that it is in, plus 1 for its begin */
@@ -79,6 +81,8 @@ static unsigned int delays_left;
 static const struct schedule *replayed;   /* NULL: all schedules */
 static bool reduces;                      /* one schedule of each class (reduce.c) */
 static uint64_t sequence_of[THREADS_MAX]; /* for reduce.c; only the addresses matter */
+static unsigned int forks_left;           /* until the last one the child sees every change */
+bool sequences_refused;
 static uint64_t deadline_ms;
 static struct word *words; /* shared by all processes, as @search */
 struct search *search;
@@ -148,7 +152,7 @@ static bool note_access(const volatile void *address, enum access access)
                 word->writers |= bit;
         if (!before && is_shared(word))
                 search->grew = true;
-        return is_shared(word);
+        return is_shared(word) || (forks_left && access != ACCESS_READ);
 }
 
 /* ---- The choice of the next thread ------------------------------------------------------- */
@@ -163,18 +167,23 @@ static bool can_run(const struct thread *t)
         case STATE_YIELDS:
                 return search->points > t->yielded + 1;
         case STATE_NONE:
+        case STATE_SLEEPS:
         case STATE_ENDED:
                 break;
         }
         return false;
 }
 
+static bool waits(const struct thread *t)
+{
+        return t->state == STATE_WAITS || t->state == STATE_SLEEPS;
+}
+
 /* A thread whose wait ends by time, when nothing else can happen. */
 static int first_timed(void)
 {
         for (int i = 0; i < THREADS_MAX; i++)
-                if (thread[i].state == STATE_YIELDS ||
-                    (thread[i].state == STATE_WAITS && thread[i].timed))
+                if (thread[i].state == STATE_YIELDS || (waits(&thread[i]) && thread[i].timed))
                         return i;
         return -1;
 }
@@ -302,7 +311,7 @@ static int choose(bool matters)
         if (!count) {
                 int timed = first_timed();
 
-                if (timed >= 0 && scenario->woken && thread[timed].state == STATE_WAITS)
+                if (timed >= 0 && scenario->woken && waits(&thread[timed]))
                         explore_fail("thread %d sleeps until its time is over: nobody wakes it",
                                      timed);
                 if (timed < 0)
@@ -520,6 +529,43 @@ bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held
         return true;
 }
 
+void explore_futex_wait(const struct place *place, uint32_t *word, uint32_t value, bool timed)
+{
+        static uint32_t sleeps;
+
+        if (self < 0)
+                explore_fail("%s: outside of the explored threads nobody wakes it", place->text);
+        explore_point(place, word, ACCESS_LOCKED);
+        explore_see_newest(place, word, sizeof(*word), __ATOMIC_RELAXED);
+        if (*word != value)
+                return;
+        thread[self].word = word;
+        thread[self].timed = timed;
+        thread[self].slept = ++sleeps;
+        thread[self].state = STATE_SLEEPS;
+        reduce_point(self, word, sizeof(*word), false);
+        hand_over(true);
+        make_step(PLACE("futex: awake"));
+}
+
+void explore_futex_wake(const struct place *place, uint32_t *word, unsigned int count)
+{
+        if (self < 0)
+                return;
+        explore_point(place, word, ACCESS_LOCKED);
+        for (; count; count--) {
+                struct thread *first = NULL;
+
+                for (int i = 0; i < THREADS_MAX; i++)
+                        if (thread[i].state == STATE_SLEEPS && thread[i].word == word &&
+                            (!first || thread[i].slept < first->slept))
+                                first = &thread[i];
+                if (!first)
+                        return;
+                first->state = STATE_READY;
+        }
+}
+
 void explore_yield(const struct place *place)
 {
         if (self < 0)
@@ -544,6 +590,8 @@ uint32_t explore_self(void)
 
 bool sequence_begin(void)
 {
+        if (sequences_refused)
+                return false;
         if (self < 0)
                 return true;
         explore_effect(&sequence_of[self], 1, true);
@@ -591,6 +639,59 @@ void sequences_fence(const struct place *place)
                 }
 }
 
+/* ---- Forks ------------------------------------------------------------------------------- */
+
+/* The child goes on in a process of its own, to its end, with what is in memory at this step. */
+bool explore_fork(const struct place *place)
+{
+        unsigned int steps;
+        unsigned int turns;
+        pid_t child;
+        int status;
+
+        if (self < 0 || !forks_left)
+                explore_fail("%s: more forks than the scenario has said", place->text);
+        if (memory_waits(self))
+                explore_fence(place, __ATOMIC_SEQ_CST);
+        reduce_point(self, NULL, SIZE_MAX, false);
+        hand_over(true);
+        make_step(place);
+        forks_left--;
+        steps = search->steps;
+        turns = search->schedule.count;
+        child = fork();
+        if (child == 0) {
+                limit_loops();
+                reduces = false;
+                replayed = NULL;
+                delays_left = 0;
+                memory_leave(self);
+                for (int i = 0; i < THREADS_MAX; i++) {
+                        memory_flush(i);
+                        if (i != self && thread[i].state != STATE_NONE)
+                                thread[i].state = STATE_ENDED;
+                }
+                memory_enter(self);
+                return true;
+        }
+        if (child < 0)
+                explore_fail("fork: %s", strerror(errno));
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+                ;
+        if (status) {
+                tell_end(status);
+                _exit(EXIT_FAILED);
+        }
+        search->steps = steps;
+        search->schedule.count = turns;
+        return false;
+}
+
+void explore_fork_end(void)
+{
+        _exit(0);
+}
+
 /* ---- An execution ------------------------------------------------------------------------ */
 
 static void thread_main(void)
@@ -635,6 +736,7 @@ static __attribute__((noreturn)) void run(void)
         char tls[TLS_BYTES_MAX];
 
         limit_loops();
+        forks_left = scenario->forks;
         prepare_threads();
         memcpy(tls, tls_start, tls_bytes);
         hand_over(true);

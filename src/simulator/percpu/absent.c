@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What a simulated or explored machine lacks: areas of restartable sequences that threads lend to
- * programs, and locked slots.
+ * A simulated or explored machine has no areas of restartable sequences that threads lend to programs.
  */
-#include "machine/message.h"
 #include "percpu/area.h"
-#include "percpu/slot_source.h"
 
 bool area_thread_is_ours(void)
 {
@@ -25,15 +22,4 @@ enum area_lent area_lend(void)
 void area_take_back(enum area_lent lent)
 {
         (void)lent;
-}
-
-/* Never called, since slots_are_rseq. */
-void *locked_slot_pop(uint32_t pair_offset)
-{
-        message_fatal("simulated: there are no locked slots (offset %u)", pair_offset);
-}
-
-enum push_result locked_slot_push(uint32_t pair_offset, void *object)
-{
-        message_fatal("simulated: there are no locked slots (offset %u, %p)", pair_offset, object);
 }

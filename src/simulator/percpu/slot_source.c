@@ -5,6 +5,7 @@
  */
 #include "percpu/slot_source.h"
 
+#include "machine/message.h"
 #include "machine/system.h"
 
 struct kmem_inline_layout fast;
@@ -66,4 +67,15 @@ bool slots_fence(void)
 {
         sim.counts.fences++;
         return true;
+}
+
+/* Never called, since slots_are_rseq. */
+void *locked_slot_pop(uint32_t pair_offset)
+{
+        message_fatal("simulated: there are no locked slots (offset %u)", pair_offset);
+}
+
+enum push_result locked_slot_push(uint32_t pair_offset, void *object)
+{
+        message_fatal("simulated: there are no locked slots (offset %u, %p)", pair_offset, object);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In front of machine/syscall.h: the calls that fence and that give way are the explorer's.
+ * In front of machine/syscall.h: the calls that fence, that give way, that sleep and that wake are the
+ * explorer's.
  */
 #ifndef KMEM_EXPLORE_SYSCALL_H
 #define KMEM_EXPLORE_SYSCALL_H
@@ -9,6 +10,7 @@
 
 #include "place.h"
 
+#include <linux/futex.h>
 #include <linux/membarrier.h>
 
 static inline long explore_system_call(long number, long a, long b, long c)
@@ -22,9 +24,23 @@ static inline long explore_system_call(long number, long a, long b, long c)
                 explore_yield(PLACE("sched_yield()"));
                 return 0;
         }
+        if (number == SYS_futex && b == FUTEX_WAKE_PRIVATE) {
+                explore_futex_wake(PLACE("futex: wake"), (uint32_t *)a, (unsigned int)c);
+                return 0;
+        }
         return system_call(number, a, b, c);
 }
 
+static inline long explore_system_call6(long number, long a, long b, long c, long d, long e, long f)
+{
+        if (number == SYS_futex && b == FUTEX_WAIT_PRIVATE) {
+                explore_futex_wait(PLACE("futex: wait"), (uint32_t *)a, (uint32_t)c, d != 0);
+                return 0;
+        }
+        return system_call6(number, a, b, c, d, e, f);
+}
+
+#define system_call6(number, a, b, c, d, e, f) explore_system_call6(number, a, b, c, d, e, f)
 #define system_call(number, a, b, c) explore_system_call(number, a, b, c)
 
 #endif

@@ -1,25 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * In place of machine/event.c, of pauses, and in front of the system calls that give memory back or
- * make it accessible: each is a scheduling point, and a fence (the linker's --wrap).
+ * In place of pauses, and in front of the system calls that give memory back or make it accessible: each
+ * is a scheduling point, and a fence (the linker's --wrap).
  */
-#include "machine/event.h"
-#include "machine/lock.h"
 #include "machine/system.h"
 #include "races.h"
-
-void event_sleep(struct event *event, uint32_t sequence, unsigned int milliseconds)
-{
-        if (!explore_wait(PLACE("event_sleep()"), &event->sequence, sequence, milliseconds != 0))
-                explore_fail("event_sleep waits outside of the explored threads");
-        event_retreat(event);
-}
-
-void event_wake_waiters(struct event *event, unsigned int count)
-{
-        (void)count;
-        __atomic_add_fetch(&event->sequence, 1, __ATOMIC_RELEASE);
-}
 
 void __wrap_system_sleep_ns(long nanoseconds);
 int __wrap_system_membarrier(int command);

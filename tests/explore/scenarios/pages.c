@@ -6,6 +6,7 @@
 #include "scenario.h"
 
 #include "heap/reclaim.h"
+#include "page/zone.h"
 
 enum { LARGE_BYTES = 40 << 10 };
 
@@ -93,7 +94,54 @@ static void check_held(void)
         check_empty();
 }
 
+/* Chunks of two zones, all handed out but one of the second zone. */
+static struct page *chunks[2];
+static struct page *moved;
+static struct page *found;
+
+static void use_up_zones(void)
+{
+        make_cache(64);
+        give(take());
+        for (int node = 0; node < 2; node++)
+                for (struct page *page; (page = pages_alloc(ORDER_MAX, node, NULL));)
+                        chunks[node] = page;
+        CHECK(chunks[0] && chunks[1]);
+        pages_free(chunks[1], CHUNK_PAGES);
+}
+
+/* At each moment a chunk is free, in this zone or in that (ZONE-2). */
+static void take_chunk(void)
+{
+        found = pages_alloc(ORDER_MAX, NODE_ANY, NULL);
+        if (!found)
+                explore_fail("no chunk was found, and one was free all the time");
+}
+
+static void move_chunk(void)
+{
+        pages_free(chunks[0], CHUNK_PAGES);
+        moved = pages_alloc(ORDER_MAX, 1, NULL);
+}
+
+static void check_chunks(void)
+{
+        CHECK(found != moved);
+        pages_free(found, CHUNK_PAGES);
+        if (moved)
+                pages_free(moved, CHUNK_PAGES);
+        check_empty();
+}
+
 const struct scenario page_scenarios[] = {
+        {.name = "zones_move",
+         .about = "a request looks at two zones while the free chunk moves from this to that",
+         .options = "sheaf_capacity=2,node_limit=12M",
+         .nodes = 2,
+         .setup = use_up_zones,
+         .thread = {take_chunk, move_chunk},
+         .cpu = {0, 2},
+         .check = check_chunks},
         {.name = "kept_take_put",
          .about = "a block is kept and taken again by two threads",
          .options = "sheaf_capacity=2",

@@ -262,6 +262,63 @@ static void trim(void)
         heap_trim(0);
 }
 
+/* A class whose slabs have two objects in three pages. */
+enum { EXACT_BYTES = 6144 };
+
+static void *take_exact(void)
+{
+        void *object = kmalloc(EXACT_BYTES, GFP_KERNEL);
+
+        take_notes(object);
+        return object;
+}
+
+static void give_exact(void *object)
+{
+        give_notes(object);
+        kfree(object);
+}
+
+static void hold_exact(void)
+{
+        make_cache(64);
+        for (unsigned int i = 0; i < 6; i++)
+                held[i] = take_exact();
+}
+
+static void free_exact_bulk(void)
+{
+        void *objects[] = {held[0], held[1]};
+
+        give_notes(held[0]);
+        give_notes(held[1]);
+        kfree_bulk(2, objects);
+}
+
+static void use_exact(void)
+{
+        give_exact(take_exact());
+        give_exact(held[2]);
+}
+
+/* No slab is left in any class of that size. */
+static void check_exact(void)
+{
+        struct kmem_cache_info info = {.size = sizeof(info)};
+        uint64_t position = 0;
+
+        for (unsigned int i = 3; i < 6; i++)
+                give_exact(held[i]);
+        heap_trim(0);
+        while (kmem_cache_next(&position, &info) == 1)
+                if (info.flags & SLAB_KMALLOC && info.object_size == EXACT_BYTES) {
+                        CHECK(info.pagesperslab == 3 && info.objects_inuse == 0);
+                        if (info.num_slabs)
+                                explore_fail("%lu slabs are left", (unsigned long)info.num_slabs);
+                }
+        check_empty();
+}
+
 /* Emptied slabs stay on CPU partial lists, or go to the node's lists at once. */
 #define NODE_LISTS SMALL_SLABS ",cpu_partial=0"
 
@@ -352,6 +409,13 @@ const struct scenario slab_scenarios[] = {
                       .about = "two threads of a CPU make its slab, which has a constructor",
                       .setup = make_constructed, .thread = {take_one, take_and_give}, .cpu = {1, 1},
                       .check = check_one),
+        {.name = "exact_bulk_free",
+         .about = "a chain empties a slab of exact pages while another CPU takes and frees",
+         .options = "sheaf_capacity=0,classes=fine,min_partial=0",
+         .setup = hold_exact,
+         .thread = {free_exact_bulk, use_exact},
+         .cpu = {1, 2},
+         .check = check_exact},
         {.name = "sheaf_refill_free",
          .large = true,
          .about = "sheaves are filled from the node's list while another CPU frees into its slabs",
