@@ -82,6 +82,7 @@ static const struct schedule *replayed;   /* NULL: all schedules */
 static bool reduces;                      /* one schedule of each class (reduce.c) */
 static uint64_t sequence_of[THREADS_MAX]; /* for reduce.c; only the addresses matter */
 static unsigned int forks_left;           /* until the last one the child sees every change */
+static bool alone;                        /* the child of a fork: its steps are no choices */
 bool sequences_refused;
 static uint64_t deadline_ms;
 static struct word *words; /* shared by all processes, as @search */
@@ -461,6 +462,10 @@ void explore_point(const struct place *place, const volatile void *address, enum
 
         if (self < 0)
                 return;
+        if (alone) {
+                make_step(place);
+                return;
+        }
         races_at_atomic(address);
         matters = note_access(address, access);
         reduce_point(self, address, 1, access != ACCESS_READ);
@@ -603,7 +608,7 @@ bool sequence_point(const struct place *place, const volatile void *address, enu
 {
         bool matters;
 
-        if (self < 0)
+        if (self < 0 || alone)
                 return true;
         races_at_atomic(address);
         matters = note_access(address, access);
@@ -662,6 +667,7 @@ bool explore_fork(const struct place *place)
         child = fork();
         if (child == 0) {
                 limit_loops();
+                alone = true;
                 reduces = false;
                 replayed = NULL;
                 delays_left = 0;

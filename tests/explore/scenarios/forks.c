@@ -68,6 +68,17 @@ static void fill_other(void)
         kmem_cache_free(other, object);
 }
 
+/* The first slow path has emptied the slots that threads of the parent have used. */
+static void check_orphans(void)
+{
+        for (unsigned int number = 0; slots_are_rseq() && number < slots_made_count(); number++) {
+                struct slot *slot = slot_made(number);
+
+                if (slot != slot_current())
+                        CHECK(sheaf_is_cold(slot_pair(slot, sheaf_offset(cache))->main));
+        }
+}
+
 /* Every kind of call works, and what is there is whole. */
 static void use_all(void)
 {
@@ -77,6 +88,7 @@ static void use_all(void)
 
         for (unsigned int i = 0; i < 5; i++)
                 objects[i] = take();
+        check_orphans();
         for (unsigned int i = 0; i < 5; i++)
                 give(objects[i]);
         block = kmalloc(LARGE_BYTES, GFP_KERNEL);
