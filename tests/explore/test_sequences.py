@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import unicorn
+from built_otherwise import KINDS, BuildError, build_library, is_missing
 from sequences import (
     CPU_FIELD,
     CS_FIELD,
@@ -45,7 +46,8 @@ BUILT = {
     "inlined in a program": "tests/unit/test_inlined",
 }
 AARCH64 = next(port for port in PORTS if port.name == "aarch64")
-LIBRARIES = [*BUILT, "AArch64's libkmem", "AArch64's libkmem-malloc"]
+OTHERWISE = {str(kind): kind for kind in KINDS}
+LIBRARIES = [*BUILT, "AArch64's libkmem", "AArch64's libkmem-malloc", *OTHERWISE]
 TWINS = ROOT / "build" / "tests" / "explore" / "libtwins.so"
 
 LOADED = 0x10_0000_0000  # where the library lies in the emulated processor's memory
@@ -379,8 +381,26 @@ def library_or_skip(name: str) -> Library:
     return Library(ROOT / "build" / BUILT[name])
 
 
+def built_otherwise_or_skip(name: str, folder: Path) -> Library:
+    kind = OTHERWISE[name]
+    if not TWINS.exists():
+        pytest.skip(f"{TWINS} is not built")
+    if platform.machine() != "x86_64":
+        pytest.skip("the host's libraries are read on x86-64 only")
+    if is_missing(kind):
+        pytest.skip(f"{kind.compiler} is not installed")
+    try:
+        library = Library(build_library(ROOT / "build", kind, folder))
+    except BuildError as error:
+        pytest.fail(f"{name}: {error}")
+    assert {one.name for one in library.sequences} == set(SEQUENCES)
+    return library
+
+
 @pytest.fixture(scope="module", params=LIBRARIES)
-def library(request: pytest.FixtureRequest) -> Library:
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    if request.param in OTHERWISE:
+        return built_otherwise_or_skip(request.param, tmp_path_factory.mktemp("sequences"))
     return library_or_skip(request.param)
 
 
