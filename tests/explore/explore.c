@@ -4,19 +4,24 @@
  *
  *     explore --list
  *     explore SCENARIO [--memory sc|tso|ra] [--preemptions N] [--delays N] [--seconds N]
+ *     explore SCENARIO --reduced|--compare [--preemptions N] [--seconds N]
  *     explore SCENARIO --all [--seconds N]
  *     explore SCENARIO --memory ra --weaken FILE:LINE ...
  *     explore SCENARIO [--memory sc|tso|ra] --replay STEP:THREAD,STEP~QUESTION,...  [--steps]
  *
  * --memory tso gives each thread a store buffer; up to --delays (1) accesses of a schedule do not
  * see a store that another thread has made (memory.c). --memory ra is C11's release and acquire; a delay
- * is a stale read (views.c). --all searches all schedules, one of each class of equal ones (reduce.c). --weaken takes the order away from the accesses and fences of a place.
+ * is a stale read (views.c). --all searches all schedules, one of each class of equal ones (reduce.c); --reduced those with a
+ * bound on preemptions, without most of the equal ones. --weaken takes the order away from the accesses and
+ * fences of a place. --compare searches in both ways and fails if the executions leave other memories in
+ * one of them.
  *
  * Prints a line of figures for each bound. When a schedule fails, the explorer prints the reason
  * and the schedule, and ends with 1; with 2 for wrong arguments, and with 3 if time was over.
  */
 #define _GNU_SOURCE
 #include "memory.h"
+#include "reduce.h"
 #include "search.h"
 
 #include "heap/heap.h"
@@ -39,6 +44,7 @@ struct wish {
         unsigned int delays;
         unsigned int seconds;
         bool all;
+        bool reduced;
         bool steps;
         bool replay;
         struct schedule schedule;
@@ -147,6 +153,19 @@ static void list(void)
         exit(0);
 }
 
+static bool read_switch(const char *name, struct wish *wish)
+{
+        bool *const given = strcmp(name, "--steps") == 0     ? &wish->steps
+                            : strcmp(name, "--all") == 0     ? &wish->all
+                            : strcmp(name, "--reduced") == 0 ? &wish->reduced
+                            : strcmp(name, "--compare") == 0 ? &search_notes_ends
+                                                             : NULL;
+
+        if (given)
+                *given = true;
+        return given != NULL;
+}
+
 static struct wish read_arguments(int count, char **arguments)
 {
         struct wish wish = {.preemptions = 2, .delays = 1};
@@ -157,11 +176,8 @@ static struct wish read_arguments(int count, char **arguments)
 
                 if (strcmp(name, "--list") == 0)
                         list();
-                if (strcmp(name, "--steps") == 0 || strcmp(name, "--all") == 0) {
-                        wish.steps |= name[2] == 's';
-                        wish.all |= name[2] == 'a';
+                if (read_switch(name, &wish))
                         continue;
-                }
                 if (name[0] != '-') {
                         wish.scenario = find_scenario(name);
                         continue;
@@ -182,12 +198,13 @@ static struct wish read_arguments(int count, char **arguments)
                 } else {
                         wrong("option", name,
                               "--list, --memory, --preemptions, --delays, --seconds, --weaken, "
-                              "--all, --replay or --steps");
+                              "--all, --reduced, --compare, --replay or --steps");
                 }
                 i++;
         }
-        if (wish.all && memory != MEMORY_SC)
-                wrong("--memory", memory == MEMORY_TSO ? "tso" : "ra", "sc with --all");
+        if ((wish.all || wish.reduced) && memory != MEMORY_SC)
+                wrong("--memory", memory == MEMORY_TSO ? "tso" : "ra",
+                      "sc with --all or --reduced");
         if (!wish.scenario)
                 wrong("scenario", "", "a name that --list prints");
         return wish;
@@ -302,7 +319,7 @@ static int explore_all(const struct wish *wish)
 
         search_all(wish->scenario, &bounds);
         if (!search->failed && !search->late)
-                search_classes(wish->scenario, bounds.deadline);
+                search_classes(wish->scenario, NO_BOUND, bounds.deadline);
         printf("%s: all: %lu executions, %lu points, %lu choices, %lu cut short, %.1f s%s\n",
                wish->scenario->name, (unsigned long)search->executions,
                (unsigned long)search->points, (unsigned long)search->choices,
@@ -317,6 +334,22 @@ static int explore_all(const struct wish *wish)
         return search->late ? EXIT_LATE : 0;
 }
 
+/* Behind a search: the reduced one leaves the memories that it has left. */
+static bool reach_equal(const struct scenario *scenario, const struct bounds *bounds)
+{
+        uint64_t ends = search->ends;
+        uint64_t sum = search->ends_sum;
+        uint64_t executions = search->executions;
+
+        search_classes(scenario, bounds->preemptions, 0);
+        printf("%s: %u preemptions: %lu executions leave %lu memories, and of the reduced search "
+               "%lu leave %lu%s\n",
+               scenario->name, bounds->preemptions, (unsigned long)executions, (unsigned long)ends,
+               (unsigned long)search->executions, (unsigned long)search->ends,
+               search->ends_sum == sum ? "" : ": OTHERS");
+        return !search->failed && search->ends == ends && search->ends_sum == sum;
+}
+
 static int explore(const struct wish *wish)
 {
         uint64_t begin = now_ms();
@@ -326,7 +359,10 @@ static int explore(const struct wish *wish)
         };
 
         for (; bounds.preemptions <= wish->preemptions; bounds.preemptions++) {
-                search_all(wish->scenario, &bounds);
+                if (wish->reduced)
+                        search_classes(wish->scenario, bounds.preemptions, bounds.deadline);
+                else
+                        search_all(wish->scenario, &bounds);
                 printf("%s: %u preemptions: %lu executions, %lu points, %lu choices, %.1f s%s\n",
                        wish->scenario->name, bounds.preemptions, (unsigned long)search->executions,
                        (unsigned long)search->points, (unsigned long)search->choices,
@@ -339,6 +375,8 @@ static int explore(const struct wish *wish)
                 }
                 if (search->late)
                         return EXIT_LATE;
+                if (search_notes_ends && !reach_equal(wish->scenario, &bounds))
+                        return EXIT_FOUND;
         }
         return 0;
 }

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Mutants that the explorer finds alone.
 
-    mutants.py BUILD [--preemptions N | --all] [--seconds N] [NAME...]
+    mutants.py BUILD [--preemptions N [--reduced] | --all] [--seconds N] [NAME...]
 
 For each mutant of mutants.toml (or those whose names contain a NAME) a copy of the sources gets the
 mutant's edits, the explorer is built from it as Meson built it in folder BUILD, and the mutant's
 scenarios are searched with up to N preemptions (2), each for at most --seconds (60). A mutant that
 needs store buffers is searched under sequential consistency too, where it must not be found. Prints
-how the mutant is found, with the schedule that can be replayed, or that it is not. --all searches
-one of each class of equal schedules, for the mutants that need no weak memory. Exit status: 0,
+how the mutant is found, with the schedule that can be replayed, or that it is not. --reduced leaves
+out most of equal schedules, --all searches one of each class of them without a bound; both are for
+the mutants that need no weak memory. Exit status: 0,
 1 if a mutant is not found that mutants.toml does not say is missed, or 2 if an edit does not apply.
 """
 
@@ -177,6 +178,7 @@ def main() -> int:
     parser.add_argument("build", type=Path)
     parser.add_argument("--preemptions", type=int, default=2)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--reduced", action="store_true")
     parser.add_argument("--seconds", type=int, default=60, help="per scenario")
     parser.add_argument("names", nargs="*", metavar="NAME")
     given = parser.parse_intermixed_args()
@@ -188,13 +190,14 @@ def main() -> int:
             mutant
             for mutant in read_mutants()
             if (not given.names or any(name in mutant.name for name in given.names))
-            and not (given.all and mutant.memory != "sc")
+            and not ((given.all or given.reduced) and mutant.memory != "sc")
         ]
         with tempfile.TemporaryDirectory() as folder:
             copy = Copy(given.build.resolve(), Path(folder))
             for mutant in mutants:
                 copy.edit(mutant)
                 bounds = ["--memory", mutant.memory, "--preemptions", str(given.preemptions)]
+                bounds += ["--reduced"] * given.reduced
                 outputs = (
                     copy.search(scenario, (["--all"] if given.all else bounds) + seconds)
                     for scenario in mutant.scenarios

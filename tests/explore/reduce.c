@@ -25,6 +25,13 @@
  * runs earlier only looks once more at what it has seen. Where a race asks for a thread that cannot run,
  * all that can are planned.
  *
+ * With a bound on preemptions, the equal schedule that was run may be one with more preemptions than the
+ * bound allows. So the plan is the conservative one of Coons, Musuvathi and McKinley, "Bounded
+ * partial-order reduction", OOPSLA 2013. At a race the later thread is planned in front of the earlier step,
+ * and also where the earlier thread began to run: there it costs no preemption, or the one that the
+ * earlier thread cost. There are no sleep sets, no choice of initials, and a thread that has given way
+ * depends on every write. Plans with too many preemptions are left out.
+ *
  * The plan lies in memory that all processes share. Each execution is run from its start, in a process
  * of its own.
  */
@@ -47,13 +54,18 @@ struct range {
 struct footprint {
         unsigned int count;
         bool all; /* more than fit: depends on everything */
+        /* A bit for each word that is read or written, and for others; all bits for longer ranges. */
+        uint64_t reads;
+        uint64_t writes;
         struct range range[ACCESSES_MAX];
 };
 
 /* A choice, and the step that follows it. Sets of threads are bits. */
 struct choice {
         int thread;
-        uint32_t number; /* of the thread's steps, from 1 */
+        int stays;         /* the thread that another one preempts here; -1: none */
+        unsigned int used; /* preemptions in front of the choice */
+        uint32_t number;   /* of the thread's steps, from 1 */
         unsigned int ready;
         unsigned int planned;
         unsigned int done;
@@ -61,19 +73,21 @@ struct choice {
         uint32_t before[THREADS_MAX]; /* for each thread the number of its steps up to this one that
                                          happen before it, or are it */
         struct footprint footprint;
-        struct footprint of[THREADS_MAX]; /* the steps of threads done or asleep */
 };
 
 static struct plan {
         unsigned int given; /* choices that the execution must make as they are */
         unsigned int count; /* choices of the execution */
         struct choice choice[CHOICES_MAX];
+        struct footprint of[CHOICES_MAX][THREADS_MAX]; /* for each choice the steps of threads done
+                                                          or asleep; with a bound unused */
 } * plan;
 
 static struct footprint next_step[THREADS_MAX];
 static uint32_t made[THREADS_MAX]; /* steps of each thread */
 static int last_of[THREADS_MAX];   /* its last choice, -1: none */
 static unsigned int at;            /* choices made */
+static unsigned int bound = NO_BOUND;
 
 bool reduce_init(void)
 {
@@ -86,8 +100,14 @@ bool reduce_init(void)
         return plan != NULL;
 }
 
-void reduce_start(void)
+bool reduce_is_bounded(void)
 {
+        return bound != NO_BOUND;
+}
+
+void reduce_start(unsigned int preemptions)
+{
+        bound = preemptions;
         plan->given = 0;
         plan->count = 0;
 }
@@ -101,8 +121,16 @@ static void add_range(struct footprint *footprint, const volatile void *address,
                               .last = ((uintptr_t)address + bytes - 1) >> 3,
                               .writes = writes};
 
+        uint64_t bit;
+
         if (!bytes)
                 return;
+        bit = added.first == added.last ? (uint64_t)1 << (added.first * 0x9e3779b97f4a7c15 >> 58)
+                                        : UINT64_MAX;
+        if (writes)
+                footprint->writes |= bit;
+        else
+                footprint->reads |= bit;
         for (unsigned int i = 0; i < footprint->count; i++)
                 if (memcmp(&footprint->range[i], &added, sizeof(added)) == 0)
                         return;
@@ -116,6 +144,8 @@ static bool depend(const struct footprint *one, const struct footprint *other)
 {
         if (one->all || other->all)
                 return true;
+        if (!(one->writes & (other->reads | other->writes)) && !(one->reads & other->writes))
+                return false;
         for (unsigned int i = 0; i < one->count; i++)
                 for (unsigned int j = 0; j < other->count; j++)
                         if (one->range[i].first <= other->range[j].last &&
@@ -125,9 +155,14 @@ static bool depend(const struct footprint *one, const struct footprint *other)
         return false;
 }
 
+static void copy_footprint(struct footprint *to, const struct footprint *from)
+{
+        memcpy(to, from, offsetof(struct footprint, range) + from->count * sizeof(from->range[0]));
+}
+
 void reduce_point(int thread, const volatile void *address, size_t bytes, bool writes)
 {
-        next_step[thread] = (struct footprint){0};
+        memset(&next_step[thread], 0, offsetof(struct footprint, range));
         add_range(&next_step[thread], address, bytes, writes);
 }
 
@@ -187,6 +222,28 @@ static void plan_race(unsigned int early, unsigned int late)
                                            : 1u << __builtin_ctz(first & choice->ready);
 }
 
+static unsigned int preemptions(const struct choice *choice, int thread)
+{
+        return choice->used + (choice->stays >= 0 && choice->stays != thread);
+}
+
+static void plan_thread(struct choice *choice, int thread)
+{
+        choice->planned |= choice->ready & 1u << thread ? 1u << thread : choice->ready;
+}
+
+/* In front of the earlier step, and where a switch to its thread was as dear as one to another. */
+static void plan_bounded(unsigned int early, unsigned int late)
+{
+        int earlier = plan->choice[early].thread;
+        int thread = plan->choice[late].thread;
+
+        plan_thread(&plan->choice[early], thread);
+        for (unsigned int i = early + 1; i-- > 0 && plan->choice[i].thread == earlier;)
+                if (plan->choice[i].stays != earlier)
+                        plan_thread(&plan->choice[i], thread);
+}
+
 /* The step of the last choice is over. */
 static void end_step(void)
 {
@@ -207,32 +264,34 @@ static void end_step(void)
                         continue;
                 /* Those in between are joined: nothing else puts the two in order. */
                 if (last + 1 >= plan->given)
-                        plan_race(i, last);
+                        (reduce_is_bounded() ? plan_bounded : plan_race)(i, last);
                 for (int thread = 0; thread < THREADS_MAX; thread++)
                         step->before[thread] = max_of(step->before[thread], early->before[thread]);
         }
         last_of[step->thread] = (int)last;
-        step->of[step->thread] = step->footprint;
+        if (!reduce_is_bounded())
+                copy_footprint(&plan->of[last][step->thread], &step->footprint);
 }
 
 /* ---- The execution ------------------------------------------------------------------------ */
 
 /* Those that sleep behind the last step: tried in front of it, or asleep there, and not woken by it. */
-static unsigned int sleepers(struct choice *next)
+static unsigned int sleepers(void)
 {
         const struct choice *before = &plan->choice[at - 1];
+        const struct footprint *of = plan->of[at - 1];
         unsigned int sleeping = 0;
 
         for (int thread = 0; thread < THREADS_MAX; thread++)
                 if ((before->asleep | before->done) & 1u << thread && thread != before->thread &&
-                    !depend(&before->of[thread], &before->footprint)) {
+                    !depend(&of[thread], &before->footprint)) {
                         sleeping |= 1u << thread;
-                        next->of[thread] = before->of[thread];
+                        copy_footprint(&plan->of[at][thread], &of[thread]);
                 }
         return sleeping;
 }
 
-int reduce_choose(unsigned int ready, int usual)
+int reduce_choose(unsigned int ready, int usual, bool stays)
 {
         struct choice *choice = &plan->choice[at];
         unsigned int awake;
@@ -242,9 +301,11 @@ int reduce_choose(unsigned int ready, int usual)
         if (at == CHOICES_MAX)
                 explore_fail("an execution has more than %d choices", CHOICES_MAX);
         if (at >= plan->given) {
-                memset(choice, 0, offsetof(struct choice, of));
+                memset(choice, 0, offsetof(struct choice, footprint));
                 choice->ready = ready;
-                choice->asleep = at ? sleepers(choice) : 0;
+                choice->stays = stays ? usual : -1;
+                choice->used = at ? preemptions(choice - 1, choice[-1].thread) : 0;
+                choice->asleep = at && !reduce_is_bounded() ? sleepers() : 0;
                 awake = ready & ~choice->asleep;
                 if (!awake)
                         return -1;
@@ -255,7 +316,7 @@ int reduce_choose(unsigned int ready, int usual)
         if (!(ready & 1u << choice->thread))
                 explore_fail("an execution differs from the one that it begins as");
         choice->number = ++made[choice->thread];
-        choice->footprint = next_step[choice->thread];
+        copy_footprint(&choice->footprint, &next_step[choice->thread]);
         at++;
         return choice->thread;
 }
@@ -274,6 +335,9 @@ bool reduce_next(void)
 
                 choice->done |= 1u << choice->thread;
                 open = choice->planned & ~choice->done & ~choice->asleep;
+                for (int thread = 0; thread < THREADS_MAX; thread++)
+                        if (preemptions(choice, thread) > bound)
+                                open &= ~(1u << thread);
                 if (open) {
                         choice->thread = __builtin_ctz(open);
                         plan->given = plan->count;

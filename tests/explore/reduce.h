@@ -9,8 +9,12 @@
 
 /* False if there is no memory for it. */
 bool reduce_init(void);
-/* The next execution is the first of all. */
-void reduce_start(void);
+enum { NO_BOUND = INT32_MAX };
+
+/* The next execution is the first of all of those with up to so many preemptions. */
+void reduce_start(unsigned int preemptions);
+/* Whether there is a bound. */
+bool reduce_is_bounded(void);
 /* Plans the next execution; false if there is none. */
 bool reduce_next(void);
 
@@ -22,10 +26,11 @@ void reduce_point(int thread, const volatile void *address, size_t bytes, bool w
 /* The step under way also does that. */
 void reduce_access(const volatile void *address, size_t bytes, bool writes);
 /*
- * The step under way is over; the thread of the next one, of those that can run (bits). -1: every
- * continuation of this execution is equal to one that was run.
+ * The step under way is over; the thread of the next one, of those that can run (bits). @stays: the
+ * thread of the step can go on, and is the usual one; another is a preemption. -1: every continuation
+ * of this execution is equal to one that was run.
  */
-int reduce_choose(unsigned int ready, int usual);
+int reduce_choose(unsigned int ready, int usual, bool stays);
 /* The execution is over. */
 void reduce_end(void);
 

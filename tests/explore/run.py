@@ -3,12 +3,14 @@
 """Run scenarios of the explorer and print a table of their figures.
 
     run.py EXPLORER [--memory sc|tso|ra] [--preemptions N] [--quick] [--seconds N] [NAME...]
+    run.py EXPLORER --reduced|--compare [--preemptions N] [--quick] [--seconds N] [NAME...]
     run.py EXPLORER --all [--seconds N] [NAME...]
 
 A scenario (or those whose names contain a NAME) is searched with no preemption, then with one, up
 to N (2). --quick searches the large scenarios with one preemption less. --seconds is the most time
 that a scenario may take. --memory tso gives each thread a store buffer, and each schedule one
-access that does not see what is in another's; --memory ra is C11 with a stale read. --all has no
+access that does not see what is in another's; --memory ra is C11 with a stale read. --reduced leaves
+out most of equal schedules; --compare searches in both ways, which must reach the same. --all has no
 bound on preemptions, and runs one of each class of equal schedules. Columns: executions, scheduling
 points that they passed, points with a choice, all of the last bound, and seconds. Exit status: 1 if
 a schedule fails, with the schedule printed, or if no scenario has a NAME; 2 for wrong arguments; 0
@@ -72,6 +74,8 @@ def main() -> int:
     parser.add_argument("--preemptions", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--reduced", action="store_true")
+    parser.add_argument("--compare", action="store_true")
     parser.add_argument("--seconds", type=int, default=0, help="per scenario; 0: no limit")
     parser.add_argument("names", nargs="*", metavar="NAME")
     given = parser.parse_intermixed_args()
@@ -86,6 +90,7 @@ def main() -> int:
     for scenario in scenarios:
         preemptions = max(given.preemptions - (given.quick and scenario.large), 0)
         bounds = ["--memory", given.memory, "--preemptions", str(preemptions)]
+        bounds += ["--reduced"] * given.reduced + ["--compare"] * given.compare
         passed.append(run(given.explorer, scenario, (["--all"] if given.all else bounds) + seconds))
     print(f"{sum(passed)} of {len(passed)} scenarios pass")
     return 0 if all(passed) else 1

@@ -133,6 +133,43 @@ static struct word *word_of(const volatile void *address)
         explore_fail("the explorer's table of words is full: expected fewer than %d", WORDS);
 }
 
+/*
+ * The memory that an execution leaves: a sum over the words that it has written as atomic ones. To compare
+ * what two searches have reached.
+ */
+enum { ENDS_MAX = 1 << 20 };
+bool search_notes_ends;
+static uint64_t *ends; /* shared; a set of sums */
+static bool written[WORDS];
+
+static uint64_t mixed(uint64_t value)
+{
+        value = (value ^ value >> 31) * 0x9e3779b97f4a7c15;
+        return value ^ value >> 29;
+}
+
+static void note_end(void)
+{
+        uint64_t sum = 1;
+
+        for (size_t i = 0; i < WORDS; i++)
+                if (written[i])
+                        sum += mixed(mixed(words[i].address) +
+                                     *(const uint64_t *)(words[i].address << 3));
+        for (size_t i = mixed(sum) % ENDS_MAX;; i = (i + 1) % ENDS_MAX) {
+                if (ends[i] == sum)
+                        return;
+                if (!ends[i]) {
+                        ends[i] = sum;
+                        search->ends++;
+                        search->ends_sum += sum;
+                        return;
+                }
+                if (search->ends == ENDS_MAX / 2)
+                        explore_fail("executions end in more than %d ways", ENDS_MAX / 2);
+        }
+}
+
 static bool is_shared(const struct word *word)
 {
         unsigned int users = word->readers | word->writers;
@@ -151,6 +188,7 @@ static bool note_access(const volatile void *address, enum access access)
                 word->readers |= bit;
         else
                 word->writers |= bit;
+        written[word - words] |= access != ACCESS_READ;
         if (!before && is_shared(word))
                 search->grew = true;
         return is_shared(word) || (forks_left && access != ACCESS_READ);
@@ -259,14 +297,14 @@ static bool branch(void)
 }
 
 /* One of each class of schedules. The sequences of others on the thread's CPU are aborted. */
-static int reduced_choice(const int *ready, int count)
+static int reduced_choice(const int *ready, int count, bool stays)
 {
         unsigned int set = 0;
         int chosen;
 
         for (int i = 0; i < count; i++)
                 set |= 1u << ready[i];
-        chosen = reduce_choose(set, ready[0]);
+        chosen = reduce_choose(set, ready[0], stays);
         if (chosen < 0) {
                 search->cut_short++;
                 _exit(0);
@@ -317,12 +355,12 @@ static int choose(bool matters)
                                      timed);
                 if (timed < 0)
                         explore_fail("deadlock: no thread can run");
-                return reduces ? reduced_choice(&timed, 1) : timed;
+                return reduces ? reduced_choice(&timed, 1, false) : timed;
         }
         if (replayed)
                 return replayed_choice(ready[0]);
         if (reduces)
-                return stays && !matters ? self : reduced_choice(ready, count);
+                return stays && !matters ? self : reduced_choice(ready, count, stays);
         if (count == 1 || (stays && (!matters || !preemptions_left)))
                 return ready[0];
         search->choices++;
@@ -577,7 +615,7 @@ void explore_yield(const struct place *place)
                 return;
         thread[self].yielded = search->points;
         thread[self].state = STATE_YIELDS;
-        reduce_point(self, NULL, 0, false);
+        reduce_point(self, NULL, reduce_is_bounded() ? SIZE_MAX : 0, false);
         hand_over(true);
         make_step(place);
 }
@@ -752,6 +790,8 @@ static __attribute__((noreturn)) void run(void)
         for (int i = 0; i < THREADS_MAX; i++)
                 memory_flush(i);
         memcpy(tls_start, tls, tls_bytes);
+        if (search_notes_ends)
+                note_end();
         sim.cpu = 0;
         sim.node = 0;
         (scenario->check ? scenario->check : check_empty)();
@@ -788,12 +828,15 @@ bool search_init(void)
         search = map_shared(sizeof(*search));
         words = map_shared(WORDS * sizeof(*words));
         dl_iterate_phdr(find_tls, NULL);
-        return search && words && reduce_init() && tls_start && tls_bytes <= TLS_BYTES_MAX;
+        ends = map_shared(ENDS_MAX * sizeof(*ends));
+        return search && words && ends && reduce_init() && tls_start && tls_bytes <= TLS_BYTES_MAX;
 }
 
 static void clear_counts(void)
 {
         memset(search, 0, offsetof(struct search, step));
+        if (search_notes_ends)
+                memset(ends, 0, ENDS_MAX * sizeof(*ends));
 }
 
 void search_all(const struct scenario *explored, const struct bounds *bounds)
@@ -809,14 +852,14 @@ void search_all(const struct scenario *explored, const struct bounds *bounds)
         } while (search->grew && !search->failed && !search->late);
 }
 
-void search_classes(const struct scenario *explored, uint64_t deadline)
+void search_classes(const struct scenario *explored, unsigned int preemptions, uint64_t deadline)
 {
         scenario = explored;
         replayed = NULL;
         reduces = true;
         do {
                 clear_counts();
-                reduce_start();
+                reduce_start(preemptions);
                 do {
                         search->steps = 0;
                         search->schedule.count = 0;

@@ -38,7 +38,9 @@ struct search {
         uint64_t points;    /* scheduling points passed */
         uint64_t choices;   /* those with more than one thread to choose from, and delays */
         uint64_t cut_short; /* executions that turned out equal to others */
-        bool late;          /* the time was over before the search was */
+        uint64_t ends;      /* memories that executions left, and a sum over them */
+        uint64_t ends_sum;
+        bool late; /* the time was over before the search was */
         bool failed;
         bool grew; /* a word was found shared that was not known as such */
         char reason[512];
@@ -47,6 +49,9 @@ struct search {
         struct step step[STEPS_MAX];
 };
 extern struct search *search;
+
+/* Whether @ends are counted. */
+extern bool search_notes_ends;
 
 /* False if there is no memory for it. */
 bool search_init(void);
@@ -63,10 +68,10 @@ struct bounds {
  */
 void search_all(const struct scenario *scenario, const struct bounds *bounds);
 /*
- * Runs a schedule of each class of equal ones, without a bound on preemptions (reduce.c), until one
- * fails or time is over. Only under sequential consistency.
+ * Runs a schedule of each class of equal ones, with a bound on preemptions or NO_BOUND (reduce.c), until
+ * one fails or time is over. Only under sequential consistency.
  */
-void search_classes(const struct scenario *scenario, uint64_t deadline);
+void search_classes(const struct scenario *scenario, unsigned int preemptions, uint64_t deadline);
 /* Runs a single schedule. */
 void search_replay(const struct scenario *scenario, const struct schedule *schedule);
 /* Leaves out every turn of the schedule that it fails without. */
