@@ -16,7 +16,7 @@
  * fences of a place. --compare searches in both ways and fails if the executions leave other memories in
  * one of them.
  *
- * Prints a line of figures for each bound. When a schedule fails, the explorer prints the reason
+ * Seconds are of the processor. Prints a line of figures for each bound. When a schedule fails, the explorer prints the reason
  * and the schedule, and ends with 1; with 2 for wrong arguments, and with 3 if time was over.
  */
 #define _GNU_SOURCE
@@ -33,7 +33,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { EXIT_FOUND = 1, EXIT_WRONG = 2, EXIT_LATE = 3, CPUS = 4 };
@@ -281,14 +280,6 @@ static void print_failure(const struct scenario *scenario, bool steps)
                                              : "");
 }
 
-static uint64_t now_ms(void)
-{
-        struct timespec now;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* Messages of executions that fail are wanted once, not for each process of the search. */
 static int keep_messages(void)
 {
@@ -311,7 +302,7 @@ static void shrink(const struct scenario *scenario)
 /* Words that threads share are learned cheaply by one preemption. */
 static int explore_all(const struct wish *wish)
 {
-        uint64_t begin = now_ms();
+        uint64_t begin = search_processor_ms();
         struct bounds bounds = {
                 .preemptions = 1,
                 .deadline = wish->seconds ? begin + wish->seconds * (uint64_t)1000 : 0,
@@ -323,7 +314,7 @@ static int explore_all(const struct wish *wish)
         printf("%s: all: %lu executions, %lu points, %lu choices, %lu cut short, %.1f s%s\n",
                wish->scenario->name, (unsigned long)search->executions,
                (unsigned long)search->points, (unsigned long)search->choices,
-               (unsigned long)search->cut_short, (double)(now_ms() - begin) / 1000,
+               (unsigned long)search->cut_short, (double)(search_processor_ms() - begin) / 1000,
                search->late ? ", NOT exhausted" : "");
         fflush(stdout);
         if (search->failed) {
@@ -352,7 +343,7 @@ static bool reach_equal(const struct scenario *scenario, const struct bounds *bo
 
 static int explore(const struct wish *wish)
 {
-        uint64_t begin = now_ms();
+        uint64_t begin = search_processor_ms();
         struct bounds bounds = {
                 .delays = memory == MEMORY_SC ? 0 : wish->delays,
                 .deadline = wish->seconds ? begin + wish->seconds * (uint64_t)1000 : 0,
@@ -366,7 +357,8 @@ static int explore(const struct wish *wish)
                 printf("%s: %u preemptions: %lu executions, %lu points, %lu choices, %.1f s%s\n",
                        wish->scenario->name, bounds.preemptions, (unsigned long)search->executions,
                        (unsigned long)search->points, (unsigned long)search->choices,
-                       (double)(now_ms() - begin) / 1000, search->late ? ", NOT exhausted" : "");
+                       (double)(search_processor_ms() - begin) / 1000,
+                       search->late ? ", NOT exhausted" : "");
                 fflush(stdout);
                 if (search->failed) {
                         shrink(wish->scenario);

@@ -30,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -91,12 +92,44 @@ struct search *search;
 static char *tls_start;
 static size_t tls_bytes;
 
-static uint64_t now_ms(void)
+static uint64_t own_ns(void)
 {
         struct timespec now;
 
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+        return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t ns_of(const struct rusage *usage)
+{
+        return (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000000 +
+               (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) * 1000;
+}
+
+static bool is_child; /* of the process that began the search */
+
+/* A child knows the time of the processes that have ended and its own, not that of those that wait. */
+static uint64_t all_ns(void)
+{
+        struct rusage own;
+        struct rusage ended;
+
+        if (is_child)
+                return search->processor_ns + own_ns();
+        getrusage(RUSAGE_SELF, &own);
+        getrusage(RUSAGE_CHILDREN, &ended);
+        return ns_of(&own) + ns_of(&ended);
+}
+
+uint64_t search_processor_ms(void)
+{
+        return all_ns() / 1000000;
+}
+
+static __attribute__((noreturn)) void end_process(int status)
+{
+        search->processor_ns += own_ns();
+        _exit(status);
 }
 
 void explore_fail(const char *text, ...)
@@ -272,9 +305,9 @@ static bool branch(void)
         pid_t child;
         int status;
 
-        if (deadline_ms && now_ms() > deadline_ms) {
+        if (deadline_ms && search_processor_ms() > deadline_ms) {
                 search->late = true;
-                _exit(0);
+                end_process(0);
         }
         child = fork();
         if (child == 0) {
@@ -290,7 +323,7 @@ static bool branch(void)
                 _exit(EXIT_FAILED);
         }
         if (search->late)
-                _exit(0);
+                end_process(0);
         search->steps = steps;
         search->schedule.count = turns;
         return false;
@@ -307,7 +340,7 @@ static int reduced_choice(const int *ready, int count, bool stays)
         chosen = reduce_choose(set, ready[0], stays);
         if (chosen < 0) {
                 search->cut_short++;
-                _exit(0);
+                end_process(0);
         }
         search->choices += count > 1;
         if (chosen != ready[0])
@@ -709,13 +742,14 @@ bool explore_fork(const struct place *place)
                 reduces = false;
                 replayed = NULL;
                 delays_left = 0;
+                /* The fork is a fence, and nobody is left to whom orders matter. */
                 memory_leave(self);
                 for (int i = 0; i < THREADS_MAX; i++) {
                         memory_flush(i);
                         if (i != self && thread[i].state != STATE_NONE)
                                 thread[i].state = STATE_ENDED;
                 }
-                memory_enter(self);
+                memory = MEMORY_SC;
                 return true;
         }
         if (child < 0)
@@ -733,7 +767,7 @@ bool explore_fork(const struct place *place)
 
 void explore_fork_end(void)
 {
-        _exit(0);
+        end_process(0);
 }
 
 /* ---- An execution ------------------------------------------------------------------------ */
@@ -796,16 +830,20 @@ static __attribute__((noreturn)) void run(void)
         sim.node = 0;
         (scenario->check ? scenario->check : check_empty)();
         search->executions++;
-        _exit(0);
+        end_process(0);
 }
 
 static void run_in_child(void)
 {
-        pid_t child = fork();
+        pid_t child;
         int status;
 
-        if (child == 0)
+        search->processor_ns = all_ns();
+        child = fork();
+        if (child == 0) {
+                is_child = true;
                 run();
+        }
         if (child < 0)
                 explore_fail("fork: %s", strerror(errno));
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
@@ -863,7 +901,7 @@ void search_classes(const struct scenario *explored, unsigned int preemptions, u
                 do {
                         search->steps = 0;
                         search->schedule.count = 0;
-                        search->late = deadline && now_ms() > deadline;
+                        search->late = deadline && search_processor_ms() > deadline;
                         if (search->late)
                                 break;
                         run_in_child();

@@ -47,9 +47,12 @@ struct search {
         unsigned int steps;
         struct schedule schedule; /* of the execution that runs, or that failed */
         struct step step[STEPS_MAX];
+        uint64_t processor_ns; /* of all processes that have ended */
 };
 extern struct search *search;
 
+/* Time of the processor that all processes of the search have used. */
+uint64_t search_processor_ms(void);
 /* Whether @ends are counted. */
 extern bool search_notes_ends;
 
@@ -59,7 +62,7 @@ bool search_init(void);
 struct bounds {
         unsigned int preemptions;
         unsigned int delays;
-        uint64_t deadline; /* ms of the monotonic clock; 0: never */
+        uint64_t deadline; /* of search_processor_ms; 0: never */
 };
 
 /*
