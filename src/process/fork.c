@@ -158,7 +158,9 @@ static void release_all(void (*release)(struct lock *lock))
         call_rcu_fork_each_lock(release);
         pools_each_lock(release);
         release(&heap_start_lock);
-        own.count = 0;
+        /* With several threads it is 0, and another thread that forks reads it already. */
+        if (own.count)
+                own.count = 0;
 }
 
 /* The last step: until then a handler's fork leaves the locks to the interrupted fork. */
