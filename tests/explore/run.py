@@ -8,13 +8,14 @@
 
 A scenario (or those whose names contain a NAME) is searched with no preemption, then with one, up
 to N (2). --quick searches the large scenarios with one preemption less. --seconds is the most time
-that a scenario may take, of the processor. --memory tso gives each thread a store buffer, and each schedule one
-access that does not see what is in another's; --memory ra is C11 with a stale read. --reduced leaves
-out most of equal schedules; --compare searches in both ways, which must reach the same. --all has no
-bound on preemptions, and runs one of each class of equal schedules. Columns: executions, scheduling
-points that they passed, points with a choice, all of the last bound, and seconds of the processor. Exit status: 1 if
-a schedule fails, with the schedule printed, or if no scenario has a NAME; 2 for wrong arguments; 0
-otherwise, also if time was over, which the table says.
+of the processor that a scenario may take. --memory tso gives each thread a store buffer, and each
+schedule one access that does not see what is in another's; --memory ra is C11 with a stale read.
+--reduced leaves out most of equal schedules; --compare searches in both ways, which must reach the
+same. --all has no bound on preemptions, and runs one of each class of equal schedules. Columns:
+executions, scheduling points that they passed, points with a choice, all of the last bound, and
+seconds of the processor. Exit status: 1 if a schedule fails, with the schedule printed, or if no
+scenario has a NAME; 2 for wrong arguments; 0 otherwise, also if time was over, which the table
+says.
 """
 
 from __future__ import annotations
