@@ -12,6 +12,7 @@ STAMPS = (
     r"\w{2,10}: +\w{2,10}: \[[^\]]{1,40}\]: ?",  # kern: info: [2025-01-01T10:00:00.1Z]:
     r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \d{4}\] ?",  # dmesg -T
     r"\[ *\d{1,10}\.\d{1,9}\](?:\[ *[CT]\d{1,10}\])? ?",  # dmesg
+    r"\[\d\d-\d\d \d\d:\d\d:\d\d\.\d{1,6}\] ?",  # a second clock, on phones
 )
 STAMP = re.compile("".join(f"(?:{stamp})?" for stamp in STAMPS), re.ASCII)
 # grep with several files names the file, and with -n the line.

@@ -9,6 +9,7 @@ from typing import Any
 from kmem.explain.answers import Answers
 from kmem.explain.facts import Facts
 from kmem.explain.leaks import Growth
+from kmem.explain.notes import notes
 from kmem.explain.policies import KERNELS, cpu_partial, list_slabs, sheaf_capacity
 from kmem.explain.shapes import order_of
 from kmem.explain.table import Figure, Reading
@@ -124,6 +125,7 @@ def table_document(answers: Answers) -> dict[str, Any]:
             }
             for holder in answers.holders
         ],
+        "notes": notes(answers),
         "kernels": [
             {
                 "kernels": outcome.kernel,

@@ -165,7 +165,12 @@ def objects_of(cache: Cache) -> Figure | None:
 def total_of(cache: Cache, slab: Figure | None, slabs: Figure | None) -> Figure | None:
     if cache.total_bytes is not None:
         return read(cache.total_bytes)
-    return computed(slab.value * slabs.value) if slab and slabs else None
+    if slab and slabs:
+        return computed(slab.value * slabs.value)
+    # Slabs of several sizes: what their objects have is the least.
+    if cache.order is not None and cache.objects and cache.stride_bytes:
+        return computed(cache.objects * cache.stride_bytes)
+    return None
 
 
 def near(bytes_each: float, slab_bytes: float, per_slab: int) -> int | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kmem.common.errors import KmemError
 from kmem.explain.items import Attribute
+from kmem.explain.mail import decoded
 from kmem.explain.reader import Collector, share_memory
 from kmem.explain.table import Reading
 from kmem.traces.attribute_tree import PARSERS
@@ -30,7 +31,7 @@ DAMAGED = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, Valu
 
 def read_text(collector: Collector, content: bytes) -> None:
     lines = content.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
-    collector.take_lines([line.rstrip("\r") for line in lines])
+    collector.take_lines(decoded([line.rstrip("\r") for line in lines]))
 
 
 def take_attribute(collector: Collector, place: str, cache: str, name: str, content: bytes) -> None:

@@ -42,6 +42,17 @@ class Attribute:
 
 
 @dataclass(frozen=True)
+class Adds:
+    """Further figures of the cache before: those of a node, or the order of its slabs."""
+
+    slabs: int = 0
+    objects: int = 0
+    free: int = 0
+    order: int | None = None
+    least_order: int | None = None
+
+
+@dataclass(frozen=True)
 class Passed:
     """A line of a known form without a figure that is used here."""
 
@@ -58,7 +69,7 @@ class Bad:
     reason: str
 
 
-Item = Head | Totals | Memory | Attribute | Passed | Skips | Bad | Cache
+Item = Head | Totals | Memory | Attribute | Adds | Passed | Skips | Bad | Cache
 
 DIGITS = 19  # of a number of 64 bits
 NUMBER = re.compile(rf"\d{{1,{DIGITS}}}", re.ASCII)

@@ -7,6 +7,7 @@ import re
 
 from kmem.common.attribute_table import ATTRIBUTES
 from kmem.explain.items import (
+    Adds,
     Attribute,
     Bad,
     Head,
@@ -24,6 +25,7 @@ SLABINFO = "/proc/slabinfo"
 SLABINFO_1 = "/proc/slabinfo 1.1"
 OUT_OF_MEMORY = "unreclaimable slabs of an out-of-memory report"
 SYSFS = "/sys/kernel/slab"
+FAILED = "failed allocations of slabs"
 
 VERSION = re.compile(r"slabinfo - version: (\d)\.(\d)(?: \((?:statistics|SMP)\))*", re.ASCII)
 COLUMNS = (
@@ -36,13 +38,27 @@ COLUMN_NAMES = (
     *("# name <", "#name <", "<pagesperslab>", "<objsize>", "slabdata <", "<active_slabs>"),
     *(": tunables <", ": slabdata <", ": globalstat", ": cpustat"),
 )
+# Words of the names of the columns, and of a row's statistics, where a mail has folded them.
+FOLDED_NAME = re.compile(r"<\w{1,20}>?|:|tunables|slabdata|globalstat|cpustat", re.ASCII)
+FOLDED_WORDS = (":", "globalstat", "cpustat")
+# Linux 2.4 has caches as "file lock cache".
+NAME_IN_WORDS = re.compile(r"([A-Za-z]\S*(?: [A-Za-z]\S*){1,3}) (\d[\d :]*)", re.ASCII)
 COLUMNS_1 = ("active", "objects", "objsize", "active slabs", "slabs", "pages of a slab")
 
 
 def slabinfo_head(text: str) -> Item | None:
     if match := VERSION.fullmatch(text):
         return Head(SLABINFO_1 if match[1] == "1" else SLABINFO)
-    return Passed() if text.startswith(COLUMN_NAMES) else None
+    if text.startswith(COLUMN_NAMES):
+        return Passed()
+    is_folded = "<" in text and all(map(FOLDED_NAME.fullmatch, text.split()))
+    return Passed() if is_folded else None
+
+
+def folded_statistics(text: str) -> Item | None:
+    """Below a row: the rest of its statistics, which nothing here uses."""
+    is_folded = all(is_number(word) or word in FOLDED_WORDS for word in text.split())
+    return Passed() if is_folded else None
 
 
 def full_line(text: str) -> Cache | None:
@@ -98,7 +114,10 @@ LARGEST_PAGE = 65536
 
 def old_line(text: str) -> Item | None:
     """Version 1.1: NAME ACTIVE OBJECTS SIZE ACTIVE_SLABS SLABS PAGES, and more with SMP."""
-    main, *more = text.split(" : ")
+    words, behind = "", text
+    if match := NAME_IN_WORDS.fullmatch(text):
+        words, behind = match[1], f"- {match[2]}"
+    main, *more = behind.removesuffix(" :").split(" : ")
     name, *numbers = main.split()
     if len(numbers) != 6 or not all(map(is_number, [*numbers, *" ".join(more).split()])):
         return None
@@ -106,7 +125,7 @@ def old_line(text: str) -> Item | None:
     if active > objects or active_slabs > slabs or pages not in ORDERS or not stride:
         return None
     return Cache(
-        name,
+        words or name,
         objects=objects,
         active=active,
         stride_bytes=stride,
@@ -148,6 +167,61 @@ def out_of_memory_line(text: str) -> Item | None:
     )
 
 
+# What SLUB and SLAB say when there is no page for a slab: a cache, and a line for each node. The
+# log may be folded.
+FAILED_CACHE = re.compile(
+    r"cache: (\S{1,80}), object size: (\d{1,9})(?:, buffer size: (\d{1,9}))?,?"
+    r"(?: (?:default )?order: (\d{1,2}))?(?:, min order: (\d{1,2}))?",
+    re.ASCII,
+)
+FAILED_ORDERS = re.compile(r"default order: (\d{1,2}), min order: (\d{1,2})", re.ASCII)
+FAILED_NODE = re.compile(
+    r"node ?\d{1,4}: slabs: (?:\d{1,12}/)?(\d{1,12}), ?objs: (?:\d{1,12}/)?(\d{1,12}),"
+    r" ?free: (\d{1,12})",
+    re.ASCII,
+)
+FAILED_FIRST = re.compile(r"SL[AU]B: Unable to allocate memory on node -?\d{1,4}\b.*", re.ASCII)
+FLAGS_ALONE = re.compile(r"gfp=0x[0-9a-f]{1,8}(?:\(\S{0,200}\))?", re.ASCII)
+DEBUGGED = re.compile(r"\S{1,80} debugging increased min order, use slu?b_debug=O to disable\.")
+LARGEST_ORDER = 10
+
+
+def order_or_none(text: str | None) -> int | None:
+    return int(text) if text is not None and int(text) <= LARGEST_ORDER else None
+
+
+def failed_line(text: str) -> Item | None:
+    if match := FAILED_NODE.fullmatch(text):
+        slabs, objects, free = map(int, match.groups())
+        return Adds(slabs, objects, min(free, objects))
+    if match := FAILED_ORDERS.fullmatch(text):
+        return Adds(order=order_or_none(match[1]), least_order=order_or_none(match[2]))
+    if any(line.fullmatch(text) for line in (FAILED_FIRST, FLAGS_ALONE, DEBUGGED)):
+        return Passed()
+    match = FAILED_CACHE.fullmatch(text)
+    if match is None:
+        return None
+    is_slab = match[3] is None
+    return Cache(
+        match[1],
+        objects=0,
+        active=0,
+        slabs=0,
+        stride_bytes=int(match[3] or match[2]) or None,
+        object_bytes=None if is_slab else int(match[2]),
+        slab_allocator=is_slab,
+        order=order_or_none(match[4]),
+        least_order=order_or_none(match[5]),
+    )
+
+
+# Of Linux 2.4 in front of /proc/meminfo, and of `free`: nothing that slabs have.
+MEMORY_ROWS = re.compile(
+    r"total:? used:? free:? shared:? buffers:?(?: cached:?)?"
+    r"|total used free shared buff/cache available"
+    r"|(?:Mem|Swap|-/\+ buffers(?:/cache)?):(?: \d{1,19}){2,6}",
+    re.ASCII,
+)
 KIB = re.compile(r"([A-Z]\w{1,40}(?:\(\w{1,20}\))?): (\d{1,16}) kB", re.ASCII)
 COUNT = re.compile(r"HugePages_\w+: \d{1,16}", re.ASCII)
 
@@ -155,7 +229,7 @@ COUNT = re.compile(r"HugePages_\w+: \d{1,16}", re.ASCII)
 def meminfo_line(text: str) -> Item | None:
     if match := KIB.fullmatch(text):
         return Memory(match[1], int(match[2]))
-    return Passed() if COUNT.fullmatch(text) else None
+    return Passed() if COUNT.fullmatch(text) or MEMORY_ROWS.fullmatch(text) else None
 
 
 # grep . */* in /sys/kernel/slab; a name that several caches share begins with a colon.

@@ -7,13 +7,14 @@ several moments. What no form has is kept as unread, with its line and a reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from kmem.explain import kernel_forms as kernel
 from kmem.explain import tool_forms as tool
 from kmem.explain.clean import clean
-from kmem.explain.items import Attribute, Bad, Head, Item, Memory, Passed, Skips, Totals
+from kmem.explain.items import Adds, Attribute, Bad, Head, Item, Memory, Passed, Skips, Totals
 from kmem.explain.table import Cache, Reading, Table, Unread
 from kmem.traces.attribute_tree import (
     AttributeFormatError,
@@ -23,6 +24,8 @@ from kmem.traces.attribute_tree import (
 )
 
 LONGEST_LINE = 4000  # letters
+PAGE_SIZES = (4096, 16384, 65536)
+LEAST_SERIES = 3  # lines of a cache that are those of as many times
 LINES_OF_A_ROW = 5  # into which mails fold a line of /proc/slabinfo
 NO_FORM = "no line of a slab table"
 CUT_OUT = "lines were cut out here"
@@ -35,6 +38,7 @@ RECOGNISERS: tuple[tuple[str, Recogniser], ...] = (
     (kernel.SLABINFO, kernel.slabinfo_line),
     (tool.SLABTOP, tool.slabtop_line),
     (kernel.OUT_OF_MEMORY, kernel.out_of_memory_line),
+    (kernel.FAILED, kernel.failed_line),
     (tool.SHARES, tool.shares_line),
     (tool.SLABINFO_TOOL, tool.slabinfo_tool_line),
     (tool.ZFS, tool.zfs_line),
@@ -53,6 +57,10 @@ def recognise(text: str, form: str) -> tuple[str, Item] | None:
         item = recogniser(text)
         if item is not None:
             return name, item
+    if item := tool.vmstat_line(text, form):
+        return tool.VMSTAT, item
+    if form in (kernel.SLABINFO, kernel.SLABINFO_1) and (item := kernel.folded_statistics(text)):
+        return form, item
     if form == kernel.SLABINFO_1 and (item := kernel.old_lines_fault(text)):
         return form, item
     return None
@@ -103,6 +111,34 @@ def cache_of_attributes(name: str, values: dict[str, Value], file: str, line: in
     )
 
 
+def with_node(cache: Cache, more: Adds) -> Cache:
+    """A cache that no page was left for, with the figures of one more node.
+
+    Its slabs have the wished order only if they hold as many objects as that: the kernel takes
+    smaller ones when memory is short.
+    """
+    slabs, objects = (cache.slabs or 0) + more.slabs, (cache.objects or 0) + more.objects
+    order = cache.order if more.order is None else more.order
+    per_slab = objects // slabs if slabs and objects % slabs == 0 else None
+    stride = cache.stride_bytes or 0
+    is_whole = (
+        per_slab is not None
+        and order is not None
+        and stride > 0
+        and any((page << order) // stride == per_slab for page in PAGE_SIZES)
+    )
+    return replace(
+        cache,
+        slabs=slabs,
+        objects=objects,
+        active=(cache.active or 0) + more.objects - more.free,
+        order=order,
+        least_order=cache.least_order if more.least_order is None else more.least_order,
+        per_slab=per_slab if is_whole else None,
+        pages_per_slab=1 << order if is_whole and order is not None else None,
+    )
+
+
 def without_aliases(caches: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
     """Each cache once: `grep . */*` shows a cache that names share under all of them.
 
@@ -135,11 +171,14 @@ class Collector:
         self.attributes: dict[str, dict[str, Value]] = {}
         self.attribute_lines: dict[str, int] = {}
         self.skips = False
+        self.series: list[Table] = []  # of a cache alone, line after line
+        self.series_place = 0
 
     def begin_file(self, file: str) -> None:
         self.file = file
         self.first_table = len(self.reading.tables)
         self.table, self.totals, self.memories, self.skips = None, {}, [], False
+        self.series = []
 
     def end_file(self) -> None:
         self.end_attributes()
@@ -184,13 +223,44 @@ class Collector:
         self.attribute_lines.setdefault(attribute.cache, line)
 
     def take_cache(self, form: str, line: int, cache: Cache) -> None:
-        if self.skips:
+        if self.skips or self.take_of_series(line, form, cache):
             return
         table = self.table
         again = table is not None and table.caches and table.caches[0].name == cache.name
         if table is None or table.form != form or again or (self.totals and table.caches):
             table = self.begin_table(form, line, whole=bool(self.totals))
+            self.series = [*self.series, table] if again else [table]
+            self.series_place = 0
         table.caches.append(replace(cache, file=self.file, line=line))
+
+    def take_of_series(self, line: int, form: str, cache: Cache) -> bool:
+        """Lines of a cache at many times, and then those of the next cache at these times.
+
+        People collect them with grep. Each further line of a name is of the next time.
+        """
+        if len(self.series) < LEAST_SERIES or self.series[0].form != form:
+            return False
+        first = self.series[0].caches[0].name
+        if any(table.caches[0].name != first for table in self.series):
+            return False
+        place = self.series_place
+        if place == 0:
+            if any(len(table.caches) != 1 for table in self.series) or cache.name == first:
+                return False
+        elif self.series[place - 1].caches[-1].name != cache.name:
+            place = 0
+        if place >= len(self.series):
+            return False
+        self.series[place].caches.append(replace(cache, file=self.file, line=line))
+        self.series_place = place + 1
+        return True
+
+    def take_more(self, line: int, more: Adds) -> None:
+        table = self.table
+        if table is None or table.form != kernel.FAILED or not table.caches:
+            self.unread(line, "figures of a node; expected the line of their cache before")
+            return
+        table.caches[-1] = with_node(table.caches[-1], more)
 
     def take_head(self, line: int, head: Head) -> None:
         if self.table is None or self.table.form != head.form or self.table.caches:
@@ -220,6 +290,8 @@ class Collector:
                 self.take_memory(item)
             case Attribute():
                 self.take_attribute(line, item)
+            case Adds():
+                self.take_more(line, item)
             case Skips():
                 self.skips = True
             case Bad():
@@ -233,7 +305,7 @@ class Collector:
         while position < len(lines):
             text, line = cleaned[position], first + position
             position += 1
-            if not text or RULER.issuperset(text) or is_comment(text):
+            if not text or RULER.issuperset(text) or is_comment(text) or is_around(text):
                 continue
             if reason := no_text(lines[position - 1]):
                 self.unread(line, reason)
@@ -263,6 +335,19 @@ def folded_row(
 def is_comment(text: str) -> bool:
     """A comment, as libkmem's own tables end with, or the prompt of root."""
     return text.startswith("#") and not text.startswith("# name <")
+
+
+# A prompt and a command that prints tables, and the marks around code in trackers.
+COMMAND = re.compile(
+    r".{0,80}[$#%>] ?(?:sudo )?(?:cat|grep|free|head|slabtop|sort|vmstat|watch|kmem) .*"
+    r"|.{0,80}[$#%>] ?(?:sudo )?(?:slabtop|free|dmesg)"
+)
+FENCE = re.compile(r"[`~]{1,3}\w{0,12}")
+
+
+def is_around(text: str) -> bool:
+    """Neither of a table nor worth a word."""
+    return FENCE.fullmatch(text) is not None or COMMAND.fullmatch(text) is not None
 
 
 def no_text(line: str) -> str:

@@ -22,6 +22,7 @@ from kmem.explain.heap.files import profiles_among
 from kmem.explain.heap.profile import HeapProfile
 from kmem.explain.kernel_forms import OUT_OF_MEMORY
 from kmem.explain.leaks import Growth, growths
+from kmem.explain.notes import notes
 from kmem.explain.shapes import COUNTS, RULES, counts_of, is_exact, order_of, shape_of, words
 from kmem.explain.table import Figure, How, Reading
 from kmem.explain.treemap import Item, treemap
@@ -319,7 +320,7 @@ def table_report(answers: Answers, number: int, top: int) -> Report:
         [total_line(answers), waste_line(answers), *debugging_lines(answers)],
         [LEGEND],
     )
-    report.parts += [*cpus_lines(answers), *holder_lines(answers)]
+    report.parts += [*cpus_lines(answers), *holder_lines(answers), *map(printable, notes(answers))]
     if picture := drawing(answers):
         report.parts.append(picture)
     report.parts.append(caches_table(answers, top))

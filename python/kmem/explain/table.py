@@ -46,6 +46,8 @@ class Cache:
     debug: str = ""  # letters of slab_debug that the form names
     cpu_partial: int | None = None
     slab_allocator: bool = False  # the form or the line says SLAB
+    order: int | None = None  # of slabs as the kernel wants them; it may have taken smaller ones
+    least_order: int | None = None  # that it takes when memory is short
     file: str = ""
     line: int = 0
 

@@ -26,6 +26,7 @@ SLABINFO_TOOL = "the kernel's slabinfo tool"
 ZFS = "/proc/spl/kmem/slab"
 DRGN = "a drgn listing"
 SHARES = "memory and shares in use"
+VMSTAT = "vmstat -m"
 
 TOP_HEAD = re.compile(r"Active / Total (Objects|Slabs|Caches|Size) \(% used\) ?: (\S+) / (\S+) .*")
 TOP_NAMES = {"Objects": "objects", "Slabs": "slabs", "Caches": "caches", "Size": "bytes"}
@@ -161,17 +162,22 @@ def slabinfo_tool_line(text: str) -> Item | None:
     )
 
 
+ZFS_OLDER_HEAD = "name flags - obj_size slab_objs slab_size -"
 ZFS_HEADS = ("cache name flags size alloc", "name flags size alloc", "cache slab object emergency")
 
 
 def zfs_line(text: str) -> Item | None:
     if text.strip("- ").startswith("cache") and "slab" in text and "object" in text:
         return Head(ZFS)
+    if text.startswith(ZFS_OLDER_HEAD):
+        return Head(ZFS)
     if text.startswith(ZFS_HEADS):
         return Passed()
     fields = text.split()
     if len(fields) < 11 or not fields[1].startswith("0x"):
         return None
+    if fields[2] == "-":
+        return older_zfs_line(fields)
     # name flags size alloc slabsize objsize; slabs total alloc max; objects total alloc max
     numbers = fields[2:]
     if any(not is_number(number) and number != "-" for number in numbers):
@@ -188,6 +194,57 @@ def zfs_line(text: str) -> Item | None:
         slabs=slabs,
         total_bytes=size,
         used_bytes=alloc,
+    )
+
+
+def older_zfs_line(fields: list[str]) -> Item:
+    """Before 0.6.0: name flags - of an object - of its making - slabs - objects."""
+    numbers = [field for field in fields[2:] if field != "-"]
+    if len(numbers) != 12 or not all(map(is_number, numbers)):
+        return Bad("a line of /proc/spl/kmem/slab; expected 12 numbers behind its flags")
+    stride, per_slab, slab_bytes, *_, slabs, _, _, objects, active, _ = map(int, numbers)
+    return Cache(
+        fields[0],
+        objects=objects,
+        active=active,
+        stride_bytes=stride,
+        slab_bytes=slab_bytes,
+        per_slab=per_slab or None,
+        slabs=slabs,
+        total_bytes=slabs * slab_bytes,
+        used_bytes=active * stride,
+    )
+
+
+VMSTAT_HEAD = "Cache Num Total Size Pages"
+VMSTAT_LINE = re.compile(r"(\S{1,80}) (\d{1,12}) (\d{1,12}) (\d{1,9}) (\d{1,6})", re.ASCII)
+VMSTAT_PAGE = 4096
+
+
+def vmstat_line(text: str, form: str) -> Item | None:
+    """NAME ACTIVE OBJECTS SIZE, and below "Pages" the number of objects of a slab.
+
+    The program repeats the head for each screen, so only the first begins a table; the rows look
+    like nothing else only below it.
+    """
+    if text == VMSTAT_HEAD:
+        return Passed() if form == VMSTAT else Head(VMSTAT)
+    match = VMSTAT_LINE.fullmatch(text) if form == VMSTAT else None
+    if match is None:
+        return None
+    active, objects, stride, per_slab = map(int, list(match.groups())[1:])
+    if active > objects or not stride or not per_slab:
+        return Bad("a line of vmstat -m; expected NAME ACTIVE OBJECTS SIZE OBJECTS-OF-A-SLAB")
+    # Slabs are the smallest that hold so many objects.
+    pages = 1 << max(0, -(-stride * per_slab // VMSTAT_PAGE) - 1).bit_length()
+    return Cache(
+        match[1],
+        objects=objects,
+        active=active,
+        stride_bytes=stride,
+        per_slab=per_slab,
+        pages_per_slab=pages if pages <= 1024 else None,
+        slab_allocator=False,
     )
 
 

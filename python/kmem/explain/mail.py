@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A mail as it travels: its heads are left out, and parts in quoted-printable become plain lines.
+
+Archives give mails away like this, with `=C2=A0` for a blank and `=` at the end of a line that goes
+on. Each line keeps its number, so that faults name the line that the user sees.
+"""
+
+from __future__ import annotations
+
+import quopri
+import re
+from collections.abc import Sequence
+
+# A head begins with one of these. Other words with a colon are figures, as those of /proc/meminfo.
+HEAD = re.compile(
+    r"(?:return-path|received|from|to|date|subject|message-id|content-[a-z-]{1,40}|mime-version"
+    r"|x-[a-z-]{1,40}):(?:\s|$)",
+    re.ASCII | re.IGNORECASE,
+)
+HEAD_LINE = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,60}:|[ \t]", re.ASCII)
+QUOTED_PRINTABLE = re.compile(r"Content-Transfer-Encoding:\s*quoted-printable\s*", re.IGNORECASE)
+BOUNDARY = re.compile(r'boundary="?([^";\s]{1,100})', re.IGNORECASE)
+
+
+class Mail:
+    """The place in a mail: a head, or a part with its encoding."""
+
+    def __init__(self) -> None:
+        self.boundaries: set[str] = set()
+        self.in_head = False
+        self.is_encoded = False
+
+    def begins_head(self, line: str, before: str) -> bool:
+        """At the begin of the text, behind an empty line, or behind a boundary."""
+        return HEAD.match(line) is not None and (not before.strip() or self.is_boundary(before))
+
+    def is_boundary(self, line: str) -> bool:
+        text = line.rstrip()
+        return text.startswith("--") and text.removesuffix("--")[2:] in self.boundaries
+
+    def take_head_line(self, line: str) -> None:
+        if QUOTED_PRINTABLE.fullmatch(line):
+            self.is_encoded = True
+        if match := BOUNDARY.search(line):
+            self.boundaries.add(match[1])
+
+
+def decoded(lines: Sequence[str]) -> list[str]:
+    """As many lines as before. A line that goes on has all its text, and the next are empty."""
+    if not any(QUOTED_PRINTABLE.fullmatch(line) for line in lines):
+        return list(lines)
+    mail = Mail()
+    found: list[str] = []
+    begun = -1  # the line that goes on
+    for position, line in enumerate(lines):
+        if mail.is_boundary(line):
+            mail.is_encoded, mail.in_head, begun = False, False, -1
+            found.append("")
+            continue
+        if mail.begins_head(line, lines[position - 1] if position else ""):
+            mail.in_head, mail.is_encoded, begun = True, False, -1
+        if mail.in_head:
+            if HEAD_LINE.match(line):
+                mail.take_head_line(line)
+                found.append("")
+                continue
+            mail.in_head = False
+        if not mail.is_encoded:
+            found.append(line)
+            continue
+        goes_on = line.endswith("=")
+        text = line.removesuffix("=")
+        found.append(text if begun < 0 else "")
+        if begun >= 0:
+            found[begun] += text
+        if goes_on:
+            begun = begun if begun >= 0 else position
+        else:
+            plain(found, begun if begun >= 0 else position)
+            begun = -1
+    if begun >= 0:
+        plain(found, begun)
+    return found
+
+
+def plain(lines: list[str], position: int) -> None:
+    text = lines[position]
+    if "=" in text:
+        content = quopri.decodestring(text.encode("utf-8", "replace"))
+        lines[position] = " ".join(content.decode("utf-8", "replace").split("\n"))
