@@ -161,6 +161,7 @@ def test_every_kept_file_is_known() -> None:
         "heaps-check",
         "heaps-slob",
         "heaps-winners",
+        "import-speed",
         "misuse",
     }
     assert set(document_figures.COMMANDS) <= kept

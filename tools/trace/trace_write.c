@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LEVEL = 9 };
+enum { LEVEL = 3 };
 
 /* Names that were added and are not yet in the file. */
 struct waiting_names {
