@@ -38,7 +38,8 @@ void slob_lists_init(void)
         for (unsigned int i = 0; i < breaks; i++)
                 limits[i] = options.slob_breaks.sizes[i] + (breaks == 1);
         memset(slob_lists, 0, sizeof(slob_lists));
-        memset(figures, 0, sizeof(figures));
+        /* Only what lists of an earlier start have written: all of it would be 216 KiB resident. */
+        memset(figures, 0, slob_list_count * sizeof(figures[0]));
         slob_trees_init();
         slob_list_count = breaks + 1;
 }
