@@ -56,6 +56,7 @@ static void print_peak(const struct outcome *outcome)
                      slob_list_count ? outcome->peak_allocated_bytes : outcome->peak_asked_bytes,
                      ", ");
         print_number("resident_pages", outcome->peak_resident_pages, ", ");
+        print_number("record_bytes", outcome->peak_record_bytes, ", ");
         print_number("step", outcome->peak_event, "},\n");
 }
 

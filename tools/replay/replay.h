@@ -45,6 +45,7 @@ struct outcome {
         uint64_t peak_event;        /* record number, counted by a single copy */
         size_t peak_resident_pages; /* that a program would have made resident, at a time of their
                                        own (resident.h) */
+        size_t peak_record_bytes;   /* of the library's records, at a time of their own */
         double cpu_seconds;         /* of the steps; for people, in no document */
 };
 

@@ -9,6 +9,8 @@
 
 #include "tools/replay/resident.h"
 
+#include "base/metadata.h"
+
 #include <stdlib.h>
 #include <time.h>
 
@@ -47,6 +49,20 @@ static void count_large(struct running *running, const struct step *step, const 
                 running->huge_pages += change;
 }
 
+/*
+ * Records that were freed stay with the library, resident, so their peak counts and not their end: a
+ * program that frees all it has would seem to have had none. Each page has a descriptor and an entry
+ * of the page map besides.
+ */
+static inline void note_records(struct running *running)
+{
+        struct outcome *outcome = running->outcome;
+        size_t pages = heap_pages() + running->huge_pages;
+        size_t bytes = metadata_used_bytes() + pages * (sizeof(struct page) + sizeof(uint16_t));
+
+        outcome->peak_record_bytes = max_of(outcome->peak_record_bytes, bytes);
+}
+
 /* Huge blocks are written whole, as objects are. */
 static inline void note_resident(struct running *running, const struct step *step, void *object)
 {
@@ -78,8 +94,10 @@ static inline void take_step(struct running *running, const struct step *step, v
         outcome->slow_calls += source->uncached | (sim.counts.slow_paths != slow_before);
         if (unlikely(source->large && !source->cache))
                 count_large(running, step, *place);
-        if (!step->frees)
+        if (!step->frees) {
                 note_resident(running, step, *place);
+                note_records(running);
+        }
         if (unlikely(heap_pages() + running->huge_pages > outcome->peak_pages))
                 note_peak(running, (uint64_t)(step - replay->steps),
                           heap_pages() + running->huge_pages);

@@ -24,11 +24,17 @@ def memory_of(document: Mapping[str, Any], *, program: bool) -> int:
     """Bytes at the peak with the library's records; `document` is of a replay.
 
     Of a program these are the pages that it has resident, as its system gives it no page before
-    the program writes to it. A kernel's slabs are pages from the beginning, so pages in use count.
+    the program writes to it, and the most records that the library has had, which stay resident. A
+    kernel's slabs are pages from the beginning, so pages in use count.
     """
     pages = document["peak"]["resident_pages" if program else "pages"]
-    metadata = document["waste_bytes"]["metadata"]
-    return int(pages * document["machine"]["page_bytes"] + metadata)
+    return int(pages * document["machine"]["page_bytes"] + records_of(document, program=program))
+
+
+def records_of(document: Mapping[str, Any], *, program: bool) -> int:
+    if program:
+        return int(document["peak"]["record_bytes"])
+    return int(document["waste_bytes"]["metadata"])
 
 
 def add_derived(document: dict[str, Any], costs: Mapping[str, float], costs_file: Path) -> None:

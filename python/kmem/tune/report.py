@@ -17,7 +17,7 @@ WIDTH = 120  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 NOTE = (
     "time: modelled, with {costs} costs. memory: {pages} at the peak, and the library's"
-    " records at the end. Both as ratios to the defaults{mean}, so of what malloc has and not of"
+    " records. Both as ratios to the defaults{mean}, so of what malloc has and not of"
     " the whole process. Check on this machine with kmem replay --real-time --touch --compare."
 )
 PAGES = {"resident": "resident pages", "in use": "pages in use"}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kmem.replay.costs import ASSUMED
-from kmem.replay.derived import add_derived, memory_of
+from kmem.replay.derived import add_derived, memory_of, records_of
 from kmem.replay.tool import tool_arguments
 from kmem.tune.space import BY_ENGINE, COMMON, FIRST
 
@@ -63,7 +63,6 @@ class Search:
         kept = []
         for trace, program, document in zip(self.traces, self.programs, documents, strict=True):
             add_derived(document, self.costs, ASSUMED)
-            metadata = document["waste_bytes"]["metadata"]
             kept.append(
                 {
                     "trace": trace.name,
@@ -71,7 +70,7 @@ class Search:
                     "peak_pages": document["peak"]["pages"],
                     "resident_pages": document["peak"]["resident_pages"],
                     "end_pages": document["end"]["pages"],
-                    "metadata_bytes": metadata,
+                    "metadata_bytes": records_of(document, program=program),
                     "memory_is": "resident" if program else "in use",
                     "memory_bytes": memory_of(document, program=program),
                 }
