@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Damaged and hostile files: each ends in tables and unread lines, or in one line with a reason.
 
-KMEM_EXPLAIN_INPUTS is how many mutated files test_mutated_files reads besides those of Hypothesis;
-3,000 if it is not set.
+KMEM_EXPLAIN_INPUTS is how many mutated files test_mutated_files reads besides those of Hypothesis,
+here and of heap profiles in test_profiles.py; 3,000 if it is not set.
 """
 
 from __future__ import annotations
