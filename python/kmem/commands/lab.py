@@ -342,12 +342,12 @@ def heaps(
         str | None,
         typer.Option(
             metavar="OPTIONS",
-            help="Run the programs themselves, on the defaults and on these options in turn, and "
-            "say what recordings of that load promised.",
+            help="Run the programs themselves, on the defaults, on these options and on the "
+            "defaults again, and say what recordings of that load promised.",
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(min=3, max=100, help="Rounds of --check, each a run of both.")
+        int, typer.Option(min=3, max=100, help="Rounds of --check, of three runs each.")
     ] = 7,
     json_file: JsonFile = None,
 ) -> None:

@@ -20,7 +20,7 @@ from rich.table import Table
 from kmem.bench.allocators import LIBKMEM
 from kmem.bench.timed import Sample
 from kmem.common.errors import BadUsage, KmemError
-from kmem.common.figures import Change, median_change, median_ratio
+from kmem.common.figures import Change, median_ratio, paired_change
 from kmem.lab.heap_list import HEAP_LIST, Heap, record
 from kmem.lab.replays import Job, replay, replay_all
 from kmem.lab.report import Report, show_experiment, table
@@ -158,44 +158,54 @@ def promised(heap: Heap, options: str) -> Promise:
 
 
 def measured(heap: Heap, options: str, rounds: int) -> dict[str, Any]:
-    """The real program's figures, options beside defaults, from interleaved runs."""
-    samples: dict[str, list[Sample]] = {"": [], options: []}
+    """The real program's figures, from rounds of three runs: defaults, options, and defaults again.
+
+    What differs between both runs on the defaults is noise, and as much of it is in every other
+    difference. Options run between them, so that a load that grows or ends meanwhile meets both.
+    """
+    samples: dict[str, list[Sample]] = {"before": [], "options": [], "after": []}
     with tempfile.TemporaryDirectory(prefix="kmem-heap-") as name:
         folder = Path(name)
         folder.chmod(0o711)
         run = heap.program.prepare(folder, heap.checked)
         run(LIBKMEM, {"KMEM_OPTIONS": ""})  # files come into the page cache
-        for number in range(rounds):
-            for one in ("", options) if number % 2 else (options, ""):
-                samples[one].append(run(LIBKMEM, {"KMEM_OPTIONS": one}))
+        for _ in range(rounds):
+            for kind, those in samples.items():
+                words = {"KMEM_OPTIONS": options if kind == "options" else ""}
+                those.append(run(LIBKMEM, words))
     found: dict[str, Any] = {"name": heap.name}
     for figure in ("cpu_seconds", "peak_bytes"):
-        ours, theirs = ([getattr(s, figure) for s in samples[one]] for one in (options, ""))
-        ratio = median_ratio(ours, theirs)
+        before, ours, after = (
+            [float(getattr(sample, figure)) for sample in those] for those in samples.values()
+        )
+        around = [(one + other) / 2 for one, other in zip(before, after, strict=True)]
+        ratio = median_ratio(ours, around)
         found[figure] = {
             "ratio": ratio.median,
             "low": ratio.low,
             "high": ratio.high,
-            "of_defaults": float(np.median(theirs)),
-            "seen": median_change(ours, theirs).as_json(),
+            "of_defaults": float(np.median(before + after)),
+            "seen": paired_change(ours, around).as_json(),
+            "noise": paired_change(after, before).as_json(),
         }
     return found
 
 
-def verdict(promise: Change, seen: Change, whole: float) -> str:
+def verdict(promise: Change, seen: Change, noise: Change, whole: float) -> str:
     """Whether the program shows what was promised of a figure.
 
-    Intervals that meet agree. So do figures that differ by less than is worth an option, a
-    hundredth of the whole. If the program's own interval is much wider than the promise, it shows
-    nothing either way.
+    The interval of the promise has to meet what was seen; figures agree too if both are less than
+    is worth an option, a hundredth of the whole. But runs on the defaults that differ by more than
+    all that was promised would meet anything, so they tell nothing; nor does a distance that is no
+    longer than theirs.
     """
-    if abs(promise.median - seen.median) <= WORTH * whole and seen.high - seen.low <= (
-        2 * WORTH * whole
-    ):
+    distance = promise.distance(seen)
+    if max(abs(seen.low), abs(seen.high), promise.reach) <= WORTH * whole:
         return "agrees"
-    if not promise.meets(seen):
+    if distance > noise.reach:
         return "differs"
-    return "no telling" if seen.is_none() else "agrees"
+    is_hidden = noise.reach > max(promise.reach, WORTH * whole)
+    return "cannot be told" if distance or is_hidden else "agrees"
 
 
 def checked(heap: Heap, options: str, rounds: int) -> dict[str, Any]:
@@ -207,10 +217,9 @@ def checked(heap: Heap, options: str, rounds: int) -> dict[str, Any]:
     row = measured(heap, options, rounds)
     for figure in ("cpu_seconds", "peak_bytes"):
         one: Change = getattr(promise, figure)
-        seen = row[figure]["seen"]
-        change = Change(seen["change"], seen["low"], seen["high"])
+        seen, noise = as_change(row[figure]["seen"]), as_change(row[figure]["noise"])
         row[figure]["promise"] = one.as_json()
-        row[figure]["verdict"] = verdict(one, change, row[figure]["of_defaults"])
+        row[figure]["verdict"] = verdict(one, seen, noise, row[figure]["of_defaults"])
     return row
 
 
@@ -220,7 +229,8 @@ def as_change(figures: dict[str, float]) -> Change:
 
 def promise_table(title: str, rows: Sequence[dict[str, Any]], figure: str, unit: float) -> Table:
     """Promise and sight of a figure; shares are of the whole process on the defaults."""
-    shown = table(title, ["", "defaults", "promised", "seen", "promised, %", "seen, %", ""])
+    headings = ["", "defaults", "promised", "seen", "noise", "promised, %", "seen, %", ""]
+    shown = table(title, headings)
     for row in rows:
         one = row[figure]
         whole = one["of_defaults"]
@@ -230,6 +240,7 @@ def promise_table(title: str, rows: Sequence[dict[str, Any]], figure: str, unit:
             f"{whole / unit:,.2f}",
             signed(promise, unit, 2),
             signed(seen, unit, 2),
+            signed(as_change(one["noise"]), unit, 2),
             signed(promise.share(whole), 0.01, 1),
             signed(seen.share(whole), 0.01, 1),
             one["verdict"],
@@ -246,11 +257,13 @@ def check_report(names: Sequence[str], options: str, rounds: int) -> Report:
     )
     time = promise_table("CPU ms", rows, "cpu_seconds", 1e-3)
     notes = [
-        f"promised: by replays of {RECORDINGS} recordings of this load, from least to most; time is"
-        " modelled with assumed costs.",
-        f"seen: differences of medians of {rounds} interleaved rounds, with bootstrap intervals.",
-        f"agrees: within {100 * WORTH:.0f}% of the process, or the intervals meet; no telling: the"
-        " program's own spread hides the promise.",
+        f"promised: by replays of {RECORDINGS} recordings of this load, with the errors that"
+        " replays have had; time is modelled with assumed costs.",
+        f"seen: {rounds} rounds of defaults, options and defaults: the middle one without the mean"
+        " of both others, with intervals of 95% by signed ranks. noise: the last without the"
+        " first.",
+        f"agrees: the intervals meet, or all is within {100 * WORTH:.0f}% of the process; cannot be"
+        " told: runs on the defaults differ by more than the promise, or than what it misses.",
     ]
     document = {"options": options, "rounds": rounds, "recordings": RECORDINGS, "rows": rows}
     return Report("heaps", "Real programs", document, [memory, time], notes)

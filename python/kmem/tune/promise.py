@@ -2,8 +2,9 @@
 """What an option set promises of a program, in bytes and seconds, and as shares of its process.
 
 A ratio of malloc's figures is no ratio of a process's: a process has its code, stacks and mappings,
-and spends most of its time elsewhere. A difference is a figure of both. Its interval goes from the
-least to the most of several recordings, because a replay itself gives equal figures each time.
+and spends most of its time elsewhere. A difference is a figure of both. A replay gives equal
+figures each time, and a program does not: its interval goes from the least to the most of several
+recordings and further, by as much as replays have been wrong about programs that were measured.
 """
 
 from __future__ import annotations
@@ -12,9 +13,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from kmem.common.figures import Change, range_of
 
 MIB = 1 << 20
+
+# How wrong replays have been about the eight programs of kmem lab heaps, with four sets of options
+# (docs/tuning.md): by pages of the library's own code and records that a program makes resident as
+# it happens, and by a share of the heap, because threads meet CPUs in another way each time.
+FIXED_BYTES = 0.5 * MIB
+HEAP_SHARE = 0.02
+# Assumed costs of a step are right by such factors. A program's own time is in no replay.
+TIME_FACTORS = (0.1, 2.5)
+# A page that becomes resident is a fault of up to so long, which no replay counts.
+FAULT_SECONDS = 2.5e-6
+PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,15 @@ class Promise:
         }
 
 
+def margin(defaults: Sequence[Mapping[str, Any]]) -> float:
+    """Bytes by which the promise of memory may be wrong.
+
+    A heap that differs from recording to recording differs so between two sets of options, too.
+    """
+    heaps = [float(one["memory_bytes"]) for one in defaults]
+    return FIXED_BYTES + HEAP_SHARE * float(np.median(heaps)) + (max(heaps) - min(heaps)) / 2
+
+
 def promise_of(
     figures: Sequence[Mapping[str, Any]], defaults: Sequence[Mapping[str, Any]]
 ) -> Promise:
@@ -41,7 +64,13 @@ def promise_of(
             [(one[name] - other[name]) / unit for one, other in zip(figures, defaults, strict=True)]
         )
 
-    return Promise(change("memory_bytes", 1), change("modelled_ns", 1e9))
+    memory, time = change("memory_bytes", 1), change("modelled_ns", 1e9)
+    if memory.reach == time.reach == 0:
+        return Promise(memory, time)  # the options change nothing
+    ends = [end * factor for end in (time.low, time.high) for factor in TIME_FACTORS]
+    least = min(ends) + min(0.0, memory.low) / PAGE_BYTES * FAULT_SECONDS
+    most = max(ends) + max(0.0, memory.high) / PAGE_BYTES * FAULT_SECONDS
+    return Promise(memory.wider(margin(defaults)), Change(time.median, least, most))
 
 
 def signed(change: Change, unit: float, digits: int) -> str:
@@ -60,7 +89,7 @@ def lines_of(
     promise: Promise, traces: int, resident_bytes: float | None, cpu_seconds: float | None
 ) -> list[str]:
     """For people: in MiB and ms, and as shares of a process whose figures are known."""
-    over = f", from least to most of {traces} traces" if traces > 1 else ""
+    over = f", by {traces} traces" if traces > 1 else ""
     memory = signed(promise.peak_bytes, MIB, 2)
     time = signed(promise.cpu_seconds, 1e-3, 2)
     lines = [
