@@ -241,8 +241,8 @@ def promise_table(title: str, rows: Sequence[dict[str, Any]], figure: str, unit:
             signed(promise, unit, 2),
             signed(seen, unit, 2),
             signed(as_change(one["noise"]), unit, 2),
-            signed(promise.share(whole), 0.01, 1),
-            signed(seen.share(whole), 0.01, 1),
+            f"{100 * promise.median / whole:+.1f}",
+            f"{100 * seen.median / whole:+.1f}",
             one["verdict"],
         )
     return shown
