@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -55,6 +56,7 @@ class Standing(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.sent: list[Sent] = []
         self.statuses: list[int] = []
+        self.reply = b""  # the body of each answer
 
     @property
     def url(self) -> str:
@@ -66,8 +68,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path == "/v1/metrics":
-            sent = Sent(self.path, {}, self.headers.get("Authorization"), {"metrics": body})
+        if self.path.startswith("/v1"):
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            assert self.headers["Content-Type"] == "application/x-protobuf"
+            sent = Sent(self.path, {}, self.headers.get("Authorization"), {"message": body})
             self.server.sent.append(sent)
             self.answer(self.server.statuses.pop(0) if self.server.statuses else 200)
             return
@@ -87,8 +92,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         if status == 302:
             self.send_header("Location", "/elsewhere")
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(self.server.reply)))
         self.end_headers()
+        self.wfile.write(self.server.reply)
 
     def do_GET(self) -> None:
         self.server.sent.append(Sent(self.path, {}, None, {}))
@@ -213,7 +219,7 @@ def test_failures(standing: Standing, leaking: Program) -> None:
 
 def resources_of(sent: Sent) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Attributes of each resource, and its metrics by name."""
-    request = ExportMetricsServiceRequest.FromString(sent.parts["metrics"])
+    request = ExportMetricsServiceRequest.FromString(sent.parts["message"])
     return [
         (attributes_of(one.resource), {m.name: m for m in one.scope_metrics[0].metrics})
         for one in request.resource_metrics
@@ -314,7 +320,8 @@ def test_ends_with_its_process(standing: Standing) -> None:
     [
         (["ftp://x"], "push: ftp://x: expected http://HOST:PORT or https://HOST"),
         (["http://x?a=b"], "push: http://x?a=b: expected http://HOST:PORT or https://HOST"),
-        ([], "push: expected a URL for profiles, --metrics URL, or both"),
+        ([], "push: expected a URL for profiles, --profiles URL or --metrics URL"),
+        (["--profiles", "x"], "push: x: expected http://HOST:PORT or https://HOST"),
         (["--metrics", "x"], "push: x: expected http://HOST:PORT or https://HOST"),
         (["http://x", "--every", "0"], "push: --every 0: expected 1 to 3600"),
         (["http://x", "--seconds", "0.5"], "push: --seconds 0.5: expected 1 to 3600"),

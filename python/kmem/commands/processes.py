@@ -327,8 +327,7 @@ def push(
         str | None,
         typer.Argument(
             metavar="[URL]",
-            help="A server that takes profiles as Pyroscope does, like http://127.0.0.1:4040; "
-            "without it only metrics are sent.",
+            help="A server that takes profiles as Pyroscope does, like http://127.0.0.1:4040.",
         ),
     ] = None,
     processes: Annotated[
@@ -364,6 +363,14 @@ def push(
             parser=file_name,
         ),
     ] = None,
+    profiles: Annotated[
+        str | None,
+        typer.Option(
+            "--profiles",
+            metavar="URL",
+            help="A server that takes profiles by OTLP over HTTP, like http://127.0.0.1:4318.",
+        ),
+    ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -393,6 +400,7 @@ def push(
         interval=interval,
         token_file=token_file,
         rounds=rounds,
+        profiles=profiles,
         metrics=metrics,
         every=every,
     )

@@ -2,12 +2,14 @@
 """`kmem push`: profiles of running programs, one after the other, to a server of profiles, and
 figures to a server of metrics (push_metrics.py).
 
-Each profile is a POST to URL/ingest as Pyroscope's server, and Grafana's Alloy, take it (its
-"Server HTTP API"): the query has the program's name with labels, the times and the format; the body
-is a form with the pprof file and what its figures are.
+A profile is a POST to URL/ingest as Pyroscope's server, and Grafana's Alloy, take it (its "Server
+HTTP API"): the query has the program's name with labels, the times and the format; the body is a
+form with the pprof file and what its figures are. Or it is one of OpenTelemetry's messages
+(otlp_profiles.py). A profile is taken once, also for two servers.
 """
 
 import fnmatch
+import gzip
 import json
 import os
 import re
@@ -16,10 +18,8 @@ import signal
 import socket
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from kmem.common.errors import BadUsage, KmemError, SayOnce
 from kmem.common.signals import end_as_by_ctrl_c
 from kmem.live.profile import LEAST, MOST, signals_kept, take
 from kmem.live.profile_files import TYPES, Profile, pprof_of
-from kmem.live.receivers import ANSWER_SECONDS, Receiver
+from kmem.live.receivers import Poster
 from kmem.live.tokens import read_token
 from kmem.live.watch import Figures, read_processes
 
@@ -72,25 +72,20 @@ def form(parts: dict[str, tuple[str, bytes]]) -> tuple[str, bytes]:
     return f"multipart/form-data; boundary={boundary}", body + f"--{boundary}--\r\n".encode()
 
 
-class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token is for the server that was named."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-class Profiles(Receiver):
-    """Where profiles go."""
+class Profiles(Poster):
+    """A server that profiles go to."""
 
     what = "profiles"
 
-    def __init__(self, url: str, token: str | None) -> None:
-        super().__init__(url)
-        self.token = token
-        self.opener = urllib.request.build_opener(NoRedirects)
-
     def send(self, figures: Figures, made: Profile) -> bool:
         """Whether the server has the profile now."""
+        raise NotImplementedError
+
+
+class Ingest(Profiles):
+    """Takes profiles as Pyroscope's server does."""
+
+    def send(self, figures: Figures, made: Profile) -> bool:
         if self.rests():
             return False
         begin = made.time_ns / 1e9
@@ -107,27 +102,33 @@ class Profiles(Receiver):
                 "sample_type_config": ("config.json", sample_types().encode()),
             }
         )
-        request = urllib.request.Request(
-            f"{self.url}/ingest?{urllib.parse.urlencode(query)}",
-            data=body,
-            headers={"Content-Type": kind, "User-Agent": "libkmem"},
-            method="POST",
+        answer = self.post(f"/ingest?{urllib.parse.urlencode(query)}", body, {"Content-Type": kind})
+        if answer is None:
+            return False
+        self.succeeded()
+        return True
+
+
+class Otlp(Profiles):
+    """Takes profiles by OpenTelemetry's protocol over HTTP."""
+
+    def send(self, figures: Figures, made: Profile) -> bool:
+        from kmem.live.otlp_profiles import refusal_of, request_of
+
+        if self.rests():
+            return False
+        answer = self.post(
+            "/v1development/profiles",
+            gzip.compress(request_of(figures, made).SerializeToString()),
+            {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"},
         )
-        if self.token:
-            request.add_header("Authorization", f"Bearer {self.token}")
-        try:
-            with self.opener.open(request, timeout=ANSWER_SECONDS) as answer:
-                answer.read(1 << 16)
-        except urllib.error.HTTPError as error:
-            self.failed(f"{error.code} {error.reason}")
-        except OSError as error:
-            self.failed(str(getattr(error, "reason", error)))
-        except ValueError as error:  # what an answer may hold that is no HTTP
-            self.failed(str(error))
-        else:
-            self.succeeded()
-            return True
-        return False
+        if answer is None:
+            return False
+        if refusal := refusal_of(answer):
+            self.failed(refusal)
+            return False
+        self.succeeded()
+        return True
 
 
 @dataclass(frozen=True)
@@ -155,12 +156,15 @@ class Chosen:
 class Profiler:
     """Takes profiles of the chosen processes and sends them."""
 
-    def __init__(self, server: Profiles, chosen: Chosen, seconds: float, interval: int) -> None:
-        self.server, self.chosen = server, chosen
+    def __init__(
+        self, servers: Sequence[Profiles], chosen: Chosen, seconds: float, interval: int
+    ) -> None:
+        self.servers, self.chosen = servers, chosen
         self.seconds, self.interval = seconds, interval
         self.complain = SayOnce()
 
-    def one(self, figures: Figures, signals: list[int]) -> bool:
+    def one(self, figures: Figures, signals: list[int]) -> int:
+        """How many servers have a profile of the process now."""
         try:
             made, _ = take(
                 figures.process,
@@ -172,8 +176,8 @@ class Profiler:
             )
         except KmemError as error:
             self.complain(f"push: left out: {error}")
-            return False
-        return self.server.send(figures, made)
+            return 0
+        return sum(server.send(figures, made) for server in self.servers)
 
     def run(self, rounds: int, signals: list[int]) -> int:
         """Until a signal comes or so many rounds are done, 0: for ever. How many were sent."""
@@ -208,12 +212,13 @@ def push(
     interval: int,
     token_file: Path | None,
     rounds: int,
+    profiles: str | None,
     metrics: str | None,
     every: float,
 ) -> None:
-    """Send profiles to URL and metrics to another, either of which may be None."""
-    if url is None and metrics is None:
-        raise BadUsage("push: expected a URL for profiles, --metrics URL, or both")
+    """Send profiles to URL and to `profiles`, and metrics to another; any may be None."""
+    if url is None and profiles is None and metrics is None:
+        raise BadUsage("push: expected a URL for profiles, --profiles URL or --metrics URL")
     if not SECONDS_LEAST <= seconds <= SECONDS_MOST:
         raise BadUsage(
             f"push: --seconds {seconds:g}: expected {SECONDS_LEAST:g} to {SECONDS_MOST:g}"
@@ -224,7 +229,12 @@ def push(
         raise BadUsage(f"push: --interval {interval}: expected {LEAST} to {MOST} bytes")
     token = None if token_file is None else read_token("push", token_file)
     chosen = Chosen(frozenset(processes), pattern)
-    profiler = None if url is None else Profiler(Profiles(url, token), chosen, seconds, interval)
+    servers: list[Profiles] = []
+    if url is not None:
+        servers.append(Ingest(url, token))
+    if profiles is not None:
+        servers.append(Otlp(profiles, token))
+    profiler = Profiler(servers, chosen, seconds, interval) if servers else None
     end = threading.Event()
     thread = None
     if metrics is not None:

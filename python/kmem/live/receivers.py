@@ -3,12 +3,15 @@
 
 import threading
 import time
+import urllib.error
 import urllib.parse
+import urllib.request
 from typing import ClassVar
 
 from kmem.common.errors import BadUsage, say
 
 ANSWER_SECONDS = 10
+ANSWER_MOST_BYTES = 1 << 16
 PAUSE_LEAST, PAUSE_MOST = 2.0, 300.0  # seconds, behind a failure
 
 
@@ -48,3 +51,37 @@ class Receiver:
             lost, self.lost, self.pause, self.until = self.lost, 0, 0.0, 0.0
         if lost:
             say(f"push: {self.url}: takes {self.what} again; {lost} were lost")
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The token is for the server that was named."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+class Poster(Receiver):
+    """A server that takes a message by POST."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        super().__init__(url)
+        self.token = token
+        self.opener = urllib.request.build_opener(NoRedirects)
+
+    def post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes | None:
+        """What the server answers; None if it did not take the message, which is said."""
+        request = urllib.request.Request(
+            self.url + path, data=body, headers={"User-Agent": "libkmem"} | headers, method="POST"
+        )
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with self.opener.open(request, timeout=ANSWER_SECONDS) as answer:
+                return bytes(answer.read(ANSWER_MOST_BYTES))
+        except urllib.error.HTTPError as error:
+            self.failed(f"{error.code} {error.reason}")
+        except OSError as error:
+            self.failed(str(getattr(error, "reason", error)))
+        except ValueError as error:  # what an answer may hold that is no HTTP
+            self.failed(str(error))
+        return None
