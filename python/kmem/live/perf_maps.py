@@ -50,6 +50,9 @@ def parse(text: str) -> dict[int, tuple[int, str]]:
 JAVASCRIPT = re.compile(
     r"(?:JS|LazyCompile|Function|Eval|Script):[~^+*]?(\S*) (.+?):(\d+)(?::\d+)?"
 )
+# As OpenJDK has it, "void shop.Cart$Item.put(int, java.lang.String)"; a class that was made at run
+# time has a number, as in "shop.Cart$$Lambda$14/0x0000000800c03000.run()".
+JAVA = re.compile(r"(?:[\w.$\[\]]+ )?([\w.$]+?)(?:[/+]0x[0-9a-f]+)?\.([\w$]+|<\w+>)\(.*\)")
 CPYTHON = re.compile(r"py::(.+?):(/.*|<.*>)")  # with -X perf
 
 
@@ -62,6 +65,9 @@ def made_line(name: str) -> Line:
         return Line(found[1] or "(anonymous)", found[2], int(found[3]))
     if found := CPYTHON.fullmatch(name):
         return Line(found[1], found[2])
+    if found := JAVA.fullmatch(name):
+        # The source's name is not known, but the class has a file of this name.
+        return Line(f"{found[1]}.{found[2]}", found[1].replace(".", "/") + ".class")
     return Line(name)
 
 

@@ -198,6 +198,7 @@ def take(
             f"there was no room for {after.missed} samples since sampling began, so more"
             " may be in use than is shown; expected a coarser interval"
         )
+    said += symbols.notes or []
     if not samples and not rows:
         said.append("nothing was sampled; a finer --interval takes more samples")
     if slices:

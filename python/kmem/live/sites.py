@@ -14,6 +14,7 @@ Calls = tuple[str, ...]  # a call site and its callers, as texts
 CALLERS = 3  # shown of a site
 # Libraries and names that stand between a program and malloc.
 LIBRARIES = re.compile(r"(libc|libc\+\+|libc\+\+abi|libstdc\+\+|libgcc_s|libkmem[\w-]*)[.-]")
+JAVA_LIBRARIES = re.compile(r"(java|javax|jdk|sun)/.*\.class$")
 NAMES = re.compile(r"(std|__gnu_cxx)::|operator new")
 
 
@@ -30,19 +31,22 @@ def text_of(line: Line) -> str:
 
 
 def is_script(frame: Frame) -> bool:
-    """A function in Python or JavaScript: in no file of machine code, but in one of a source."""
+    """A function in Python, JavaScript or Java: in no file of machine code, but in another."""
     return frame.mapping is None and bool(frame.lines and frame.lines[0].file)
 
 
 def site_of(row: Row) -> Calls:
     """The call site of a stack, and its callers.
 
-    These are the functions in Python or JavaScript if there are any, else those outside of the
-    libraries of C and C++. A stack of nothing else is shown as it is.
+    These are the functions in Python, JavaScript or Java if there are any, without Java's own up to
+    the first that is not; else those outside of the libraries of C and C++. A stack of nothing else
+    is shown as it is.
     """
-    scripts = [text_of(line) for frame in row.frames if is_script(frame) for line in frame.lines]
+    scripts = [line for frame in row.frames if is_script(frame) for line in frame.lines]
     if scripts:
-        return tuple(scripts)
+        own_java = (not JAVA_LIBRARIES.match(line.file) for line in scripts)
+        begin = next((at for at, is_own in enumerate(own_java) if is_own), 0)
+        return tuple(text_of(line) for line in scripts[begin:])
     pairs = [(frame, line) for frame in row.frames for line in frame.lines]
     own = [text_of(line) for frame, line in pairs if not is_between(frame, line)]
     return tuple(own or [text_of(line) for _, line in pairs] or ["unknown"])

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kmem.common.processes import MAPS_MOST_BYTES
+from kmem.common.processes import MAPS_MOST_BYTES, start_time
 from kmem.common.text import printable
 from kmem.live.images import Image, place_of, read_image
+from kmem.live.java_maps import ask_for_map, is_java
 from kmem.live.lines import Line
 from kmem.live.perf_maps import PerfMap, made_line
 from kmem.live.pprof import Frame, Mapping
@@ -79,6 +80,8 @@ class Symbols:
         self.starts: list[int] = []
         self.images: dict[str, Image] = {}
         self.perf_map = PerfMap(process)
+        self.started = start_time(process)
+        self.notes: list[str] | None = None  # on names that are missing; None: not looked for yet
         self.python_names: dict[int, Line] = {}  # functions in Python
         self.evaluators: dict[str, range] = {}  # where files have the function EVALUATE
         self.root: int | None = None
@@ -128,9 +131,19 @@ class Symbols:
             shown = printable(f"[{Path(mapping.path).name}]+0x{offset:x}")
         if not lines:
             # Code that the program made may also be in a file without a name, as of memfd_create.
-            name = self.perf_map.name(self.roots()[:1], address)
+            name = self.made_name(address)
             lines = (Line(shown) if name is None else made_line(name),)
         return Frame(address, lines, mapping)
+
+    def made_name(self, address: int) -> str | None:
+        """Of code that the program made while it ran."""
+        if self.notes is None:
+            self.notes = []
+            # Not another program that has the number by now.
+            still_runs = self.started is not None and start_time(self.process) == self.started
+            if still_runs and is_java(self.mappings) and (why := ask_for_map(self.process)):
+                self.notes.append(f"functions of Java may have no names: {why}")
+        return self.perf_map.name(self.roots()[:1], address)
 
     def frames(self, stack: Stack) -> tuple[Frame, ...]:
         """The frames of a stack, innermost first."""
