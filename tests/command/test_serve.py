@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import operator
 import os
 import re
 import resource
@@ -25,9 +26,11 @@ from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
 
 from kmem.live.metrics import CACHES, CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
 from kmem.live.registry.caches import Cache
+from kmem.live.registry.find import open_process
+from kmem.live.registry.heap import read_heap
 from kmem.live.sampler import ProcessTrack
 from kmem.live.serve import host_names
-from kmem.live.watch import Figures
+from kmem.live.watch import Figures, read_figures
 
 pytestmark = pytest.mark.alone
 
@@ -737,3 +740,41 @@ def test_foreign_page_gets_nothing(writable: Server, program: Program, browser) 
     tried = page.evaluate(script, [writable.address, writable.token, program.pid])
     page.close()
     assert all(answer in ("refused", "0") for answer in tried), tried
+
+
+def test_a_look_at_an_idle_process() -> None:
+    """The caches of the look before are given again; they count as another look."""
+    one, other = fake_cache("one", 3, 1), fake_cache("other", 5, 2)
+    idle = tracked({0: [one, other], 1: [one, other], 61: [one, other]})
+    anew = tracked({at: [fake_cache("one", 3, 1), fake_cache("other", 5, 2)] for at in (0, 1, 61)})
+    for track in (idle, anew):
+        assert list(track.slab) == [8 * 4096] * 3 and list(track.minutes) == [8 * 4096] * 2
+        assert [list(cache.minutes) for cache in track.caches.values()] == [
+            [3 * 4096] * 2,
+            [5 * 4096] * 2,
+        ]
+    assert [cache.history() for cache in idle.caches.values()] == [
+        cache.history() for cache in anew.caches.values()
+    ]
+    # Without one of them it is another process's look, also if the rest is as it was.
+    fewer = tracked({0: [one, other], 1: [one]})
+    assert list(fewer.caches) == [1] and fewer.slab[-1] == 3 * 4096
+
+
+def test_a_process_that_changes_has_new_facts(program: Program) -> None:
+    """What is kept of a registry for the next look is of a single moment."""
+    with open_process(program.pid) as registry:
+        looks = [read_figures(registry)]
+
+        def is_idle() -> bool:
+            looks.append(read_figures(registry))
+            before, again = looks[-2:]
+            return again.heap is before.heap and all(map(operator.is_, before.caches, again.caches))
+
+        wait_until(is_idle)
+        before = looks[-1]
+        program.do("kept = [bytes(100_000) for _ in range(100)]")
+        after = read_figures(registry)
+        assert after.heap is not None and before.heap is not None
+        assert after.heap.used_bytes > before.heap.used_bytes + 9_000_000
+        assert after.heap == read_heap(registry)

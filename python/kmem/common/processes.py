@@ -9,14 +9,24 @@ from kmem.common.text import printable
 
 MAPS_MOST_BYTES = 16 << 20  # of /proc/PID/maps; 65,530 mappings of libraries are 8 MiB
 
+FILE_BYTES = 1 << 16  # read of a file of facts; the kernel gives all of a short one at once
+
 COMMAND_MOST = 1000  # letters of a command line
+
+
+def read_file(process: int, name: str) -> bytes:
+    """The beginning of a file of a process, by a single read: looks read many of them."""
+    descriptor = os.open(f"/proc/{process}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, FILE_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def start_time(process: int) -> int | None:
     """When the process began, in clock ticks since boot; None if there is no such process."""
     try:
-        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(text.rpartition(")")[2].split()[19])
+        return int(read_file(process, "stat").rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None
 
@@ -24,13 +34,15 @@ def start_time(process: int) -> int | None:
 def is_mapped(process: int, status: os.stat_result) -> bool | None:
     """Whether the process maps the file; None if it cannot be known."""
     device = b"%02x:%02x" % (os.major(status.st_dev), os.minor(status.st_dev))
-    wanted = [device, str(status.st_ino).encode()]
+    number = str(status.st_ino).encode()
+    wanted, both = [device, number], b" %b %b" % (device, number)
     left = MAPS_MOST_BYTES
     try:
-        with Path(f"/proc/{process}/maps").open("rb") as maps:
+        with open(f"/proc/{process}/maps", "rb") as maps:  # noqa: PTH123 - a path costs as much
             while left > 0 and (line := maps.readline(left)):
                 left -= len(line)
-                if line.split(maxsplit=5)[3:5] == wanted:
+                # A file's name may have these words, too.
+                if both in line and line.split(maxsplit=5)[3:5] == wanted:
                     return True
         return False if left > 0 else None
     except OSError as error:
@@ -50,7 +62,7 @@ def command_line(process: int) -> str:
 
 def command(process: int) -> str:
     try:
-        text = Path(f"/proc/{process}/comm").read_text(encoding="utf-8", errors="backslashreplace")
+        text = read_file(process, "comm").decode("utf-8", "backslashreplace")
         return printable(text.removesuffix("\n"))
     except OSError:
         return "?"

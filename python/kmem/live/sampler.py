@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The figures of the last hour that `kmem serve` keeps, in the form that its page gets."""
 
+import operator
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 from kmem.common.errors import SayOnce
 from kmem.live.attributes import PLAIN, WRITABLE, most
-from kmem.live.registry.caches import Cache
+from kmem.live.registry.caches import Cache, Moment
 from kmem.live.registry.layout import FLAGS
 from kmem.live.tables import table_row, word
 from kmem.live.watch import Figures, active_bytes, fast_share, read_processes, waste_bytes
@@ -39,21 +40,27 @@ class CacheTrack:
     moments: int = MOMENTS
 
     def __post_init__(self) -> None:
-        self.slab, self.waste, self.taken, self.given, self.slow, self.fast = (
-            deque[int](maxlen=self.moments) for _ in range(6)
-        )
+        self.looks = deque[Moment](maxlen=self.moments)
         self.minutes = deque[int](maxlen=min(self.moments, MINUTES))
+
+    @property
+    def slab(self) -> list[int]:
+        return [look.slab for look in self.looks]
+
+    def history(self) -> dict[str, list[int]]:
+        return {name: [getattr(look, name) for look in self.looks] for name in Moment._fields}
 
     def add(self, cache: Cache, *, minute: bool = False) -> None:
         """@minute: this look is also kept as that of its minute."""
         if minute:
             self.minutes.append(cache.slab_bytes)
-        self.slab.append(cache.slab_bytes)
-        self.waste.append(waste_bytes(cache))
-        self.taken.append(cache.taken)
-        self.given.append(cache.given)
-        self.slow.append(cache.slow_calls)
-        self.fast.append(cache.fast_calls)
+        self.looks.append(cache.moment)
+
+    def again(self, *, minute: bool) -> None:
+        """A look at a cache that is as it was."""
+        if minute:
+            self.minutes.append(self.looks[-1].slab)
+        self.looks.append(self.looks[-1])
 
 
 def value_at(times: Sequence[float], values: Sequence[int], at: float) -> int | None:
@@ -111,16 +118,28 @@ class ProcessTrack:
 
     def add(self, figures: Figures, moment: float, room: int) -> int:
         """@room: most caches that may have a history. Returns the room that is left."""
+        # Readers give the caches of the last look again if nothing changed.
+        was_idle = (
+            bool(self.slab)
+            and len(figures.caches) == len(self.figures.caches)
+            and all(map(operator.is_, figures.caches, self.figures.caches))
+        )
         self.figures = figures
+        slab = self.slab[-1] if was_idle else figures.slab_bytes
+        waste = self.waste[-1] if was_idle else figures.waste_bytes
         self.times.append(moment)
         minute = not self.minute_times or moment - self.minute_times[-1] >= MINUTE_SECONDS
         if minute:
             self.minute_times.append(moment)
-            self.minutes.append(figures.slab_bytes)
-        self.slab.append(figures.slab_bytes)
-        self.waste.append(figures.waste_bytes)
+            self.minutes.append(slab)
+        self.slab.append(slab)
+        self.waste.append(waste)
         self.held.append(figures.heap.held_bytes if figures.heap else 0)
         self.resident.append(figures.resident_bytes)
+        if was_idle:
+            for own in self.caches.values():
+                own.again(minute=minute)
+            return room - self.histories()
         births = {cache["birth"] for cache in figures.caches}
         for birth in self.caches.keys() - births:
             del self.caches[birth]
@@ -171,14 +190,7 @@ def cache_document(cache: Cache, track: CacheTrack) -> Document:
         "fast_share": fast_share(cache.fast_calls, cache.slow_calls),
         "table": table_row(cache),
         "attributes": attributes(cache),
-        "history": {
-            "slab": list(track.slab),
-            "waste": list(track.waste),
-            "taken": list(track.taken),
-            "given": list(track.given),
-            "slow": list(track.slow),
-            "fast": list(track.fast),
-        },
+        "history": track.history(),
     }
 
 

@@ -8,18 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from kmem.common.processes import command, start_time
-from kmem.live.registry.caches import Cache, read_caches
+from kmem.common.processes import command, read_file, start_time
+from kmem.live.registry.caches import Cache, facts_of, read_caches
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process, read_each
-from kmem.live.registry.heap import (
-    Guards,
-    Heap,
-    SoftLimit,
-    read_guards,
-    read_heap,
-    read_soft_limit,
-)
+from kmem.live.registry.heap import Guards, Heap, SoftLimit
 from kmem.live.registry.layout import RegistryError
 
 MACHINE_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -67,18 +60,11 @@ class Figures:
 
 
 def active_bytes(cache: Cache) -> int:
-    """Bytes asked for in objects that are handed out, to the program or to sheaves."""
-    return cache.active * cache["object_size"]
+    return cache.active_bytes
 
 
 def waste_bytes(cache: Cache) -> int:
-    """Slab memory without objects handed out: free objects, padding, and the ends of slabs.
-
-    Engine slob's caches share the pages of cache `slob`, and their waste is not known.
-    """
-    if cache.fields["engine"] == "slob":
-        return 0
-    return max(cache.slab_bytes - active_bytes(cache), 0)
+    return cache.waste_bytes
 
 
 def fast_share(fast_calls: int, slow_calls: int) -> float | None:
@@ -94,25 +80,27 @@ def use_percent(cache: Cache) -> int:
 def resident_bytes(process: int) -> int:
     """Resident memory of a process; 0 if it has ended."""
     try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * MACHINE_PAGE_BYTES
+        return int(read_file(process, "statm").split()[1]) * MACHINE_PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0
 
 
 def read_figures(registry: Registry) -> Figures:
     process = registry.process
+    caches = read_caches(registry)
+    facts = facts_of(registry)
     return Figures(
         process=process,
-        id=registry.number("head", "id"),
+        id=facts.id,
         command=command(process),
-        release=str(registry.read("head", "release")),
-        caches=read_caches(registry),
-        heap=read_heap(registry),
+        release=facts.release,
+        caches=caches,
+        heap=facts.heap,
         resident_bytes=resident_bytes(process),
-        missing=registry.number("head", "missing"),
+        missing=facts.missing,
         user=registry.status.st_uid,
-        guards=read_guards(registry),
-        soft_limit=read_soft_limit(registry),
+        guards=facts.guards,
+        soft_limit=facts.soft_limit,
     )
 
 

@@ -1,26 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The caches that a registry tells of: their records, and the sums over their nodes and slots."""
 
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kmem.common.text import printable
 from kmem.live.registry.file import PAGE_BYTES, RECORD_CACHE, RECORD_HEAD, RECORD_SLOT, Registry
+from kmem.live.registry.heap import Facts, read_facts
 from kmem.live.registry.layout import Fields, RegistryError
 
 NODES_MOST = 8  # as many as the library has
 COPIES = 100  # tries, until two copies in a row agree on the records
 COPY_SECONDS = 1.0  # of this thread's work, for all tries
 KEPT_MOST = 1 << 15  # caches, of all registries, that are kept for the next look
+# Copies that are kept with them, of all registries and of each: that of a program with a hundred
+# caches is 100 KiB, and those of a program that is profiled for long change all the time.
+KEPT_BYTES_MOST, KEPT_BYTES_EACH = 1 << 27, 1 << 21
 
 Offsets = npt.NDArray[np.int64]
+
+
+class Moment(NamedTuple):
+    """What a history keeps of a cache at a moment."""
+
+    slab: int
+    waste: int
+    taken: int
+    given: int
+    slow: int
+    fast: int
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,33 @@ class Cache:
         The limit is needed because, in a running process, the sums are of different moments.
         """
         return min(self.handed_out, self.objects)
+
+    @cached_property
+    def active_bytes(self) -> int:
+        """Bytes asked for in objects that are handed out, to the program or to sheaves."""
+        return self.active * self["object_size"]
+
+    @cached_property
+    def waste_bytes(self) -> int:
+        """Slab memory without objects handed out: free objects, padding, and the ends of slabs.
+
+        Engine slob's caches share the pages of cache `slob`, and their waste is not known.
+        """
+        if self.fields["engine"] == "slob":
+            return 0
+        return max(self.slab_bytes - self.active_bytes, 0)
+
+    @cached_property
+    def moment(self) -> Moment:
+        """A cache that nobody used stays as it was read, so its moments share this."""
+        return Moment(
+            self.slab_bytes,
+            self.waste_bytes,
+            self.taken,
+            self.given,
+            self.slow_calls,
+            self.fast_calls,
+        )
 
 
 def rows_at(registry: Registry, copy: bytes, part: str, bases: Offsets) -> npt.NDArray[np.void]:
@@ -152,33 +194,57 @@ def sum_by(births: npt.NDArray[np.uint64], numbers: npt.NDArray[np.uint64]) -> d
     return dict(zip(of_caches.tolist(), sums.tolist(), strict=True))
 
 
-# Of each registry the digest of the copy that was read last, and what was read. Most processes that
-# a reader looks at again and again did nothing meanwhile.
-last_read: dict[Path, tuple[bytes, list[Cache]]] = {}
+@dataclass
+class Kept:
+    """A copy of a registry, and what was read of it."""
+
+    copy: bytes
+    caches: list[Cache]
+    facts: Facts | None = None
 
 
-def digest(copy: bytes) -> bytes:
-    return hashlib.blake2b(copy, digest_size=16).digest()
+# By registry what was read last. Most processes that a reader looks at again and again did nothing
+# meanwhile, and a comparison with the copy is much cheaper than a digest of each.
+last_read: dict[Path, Kept] = {}
 
 
 def same_as_before(registry: Registry, earlier: bytes, copy: bytes) -> list[Cache] | None:
     """The caches as they were read last, if no word of the registry has changed since."""
     before = last_read.get(registry.path)
     # More caches than this look may have are refused as they are when they are read.
-    if before is None or len(before[1]) > registry.caches_most:
+    if before is None or len(before.caches) > registry.caches_most:
         return None
-    if earlier != copy or before[0] != digest(copy):
+    if earlier != copy or before.copy != copy:
         return None
-    registry.caches_found = len(before[1])
-    return list(before[1])
+    registry.caches_found = len(before.caches)
+    registry.copied = before.copy
+    return list(before.caches)
 
 
 def keep(registry: Registry, copy: bytes, caches: list[Cache]) -> None:
     last_read.pop(registry.path, None)
+    if len(copy) > KEPT_BYTES_EACH:
+        return
     # A copy of the list, because other threads keep caches too.
-    if sum(len(kept) for _, kept in list(last_read.values())) + len(caches) > KEPT_MOST:
+    others = list(last_read.values())
+    if (
+        sum(len(kept.caches) for kept in others) + len(caches) > KEPT_MOST
+        or sum(len(kept.copy) for kept in others) + len(copy) > KEPT_BYTES_MOST
+    ):
         last_read.clear()
-    last_read[registry.path] = digest(copy), list(caches)
+    last_read[registry.path] = Kept(copy, list(caches))
+    registry.copied = copy
+
+
+def facts_of(registry: Registry) -> Facts:
+    """The facts of the moment at which the caches were read last."""
+    kept = last_read.get(registry.path)
+    if kept is None or kept.copy is not registry.copied:
+        return read_facts(registry)
+    if kept.facts is None:
+        with registry.as_of(kept.copy):
+            kept.facts = read_facts(registry)
+    return kept.facts
 
 
 def read_caches(registry: Registry) -> list[Cache]:

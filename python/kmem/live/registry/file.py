@@ -10,9 +10,11 @@ off, the reader gets a signal instead of an error. Words are whole all the same:
 multiple of its size, and the kernel copies them as a program would copy from a mapping.
 """
 
+import contextlib
 import os
 import stat
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -51,6 +53,8 @@ class Registry:
         self.owned: Owned | None = None
         self.caches_most = CACHES_MOST
         self.caches_found = 0
+        self.copied: bytes | None = None  # of which the caches were read last
+        self.shown: bytes | None = None  # read in place of the file
         # O_NONBLOCK: a FIFO would wait for its other end.
         flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with opened(path.parent) as folder:
@@ -103,7 +107,18 @@ class Registry:
 
     def content(self, at: int, size: int) -> bytes:
         """Up to `size` bytes at this place; fewer at the end of the file."""
+        if self.shown is not None:
+            return self.shown[at : at + size]
         return os.pread(self.file, size, at)
+
+    @contextlib.contextmanager
+    def as_of(self, copy: bytes) -> Iterator[None]:
+        """Reads are of this copy; it has the head and the records."""
+        self.shown = copy
+        try:
+            yield
+        finally:
+            self.shown = None
 
     def read(self, part: str, name: str, base: int = 0) -> int | str:
         place = self.parts[part][name]

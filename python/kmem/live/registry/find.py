@@ -130,9 +130,10 @@ def read_each(read: Callable[[Registry], Value], refusals: list[str]) -> list[Va
     """
     found = []
     users: dict[Path, Spent] = defaultdict(Spent)
+    own = folders_of(os.geteuid())
     for path, process in files():
         spent = users[path.parent]
-        foreign = path.parent not in folders_of(os.geteuid())
+        foreign = path.parent not in own
         begun = time.thread_time()
         try:
             if foreign and spent.seconds > USER_SECONDS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The pages of a process's heap, as its registry counts them."""
+"""The pages of a process's heap, as its registry counts them, and other facts of its head."""
 
 from dataclasses import dataclass
 
@@ -102,4 +102,27 @@ def read_soft_limit(registry: Registry) -> SoftLimit | None:
         limit_bytes=limit,
         trims=registry.number("head", "soft_limit_trims"),
         given_back_bytes=registry.number("head", "soft_limit_given_back"),
+    )
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the head tells of a process beside its caches."""
+
+    id: int  # of the registry; it changes with exec
+    release: str
+    missing: int  # records that found no room in the registry
+    heap: Heap | None
+    guards: Guards | None
+    soft_limit: SoftLimit | None
+
+
+def read_facts(registry: Registry) -> Facts:
+    return Facts(
+        id=registry.number("head", "id"),
+        release=str(registry.read("head", "release")),
+        missing=registry.number("head", "missing"),
+        heap=read_heap(registry),
+        guards=read_guards(registry),
+        soft_limit=read_soft_limit(registry),
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kmem.common.processes import is_mapped, start_time
+from kmem.common.processes import is_mapped, read_file, start_time
 from kmem.live.registry.layout import RegistryError
 
 NAMES_MOST = 1 << 15  # names looked at in a folder
@@ -31,8 +31,7 @@ class StaleError(RegistryError):
 def user_of(process: int) -> int | None:
     """The effective user of a process; None for a thread, or if the process does not exist."""
     try:
-        with Path(f"/proc/{process}/status").open("rb") as file:
-            found = GROUP_AND_USER.search(file.read())
+        found = GROUP_AND_USER.search(read_file(process, "status"))
     except OSError:
         return None
     return int(found[2]) if found and int(found[1]) == process else None
