@@ -119,10 +119,17 @@ def test_predictions_come_true(option: str, tmp_path: Path) -> None:
         other = explained(process.pid, tmp_path)
     assert document["classes"]["reason"] is None
     savings = [*document["orders"], document["classes"]["saving"]]
-    saving = next(one["bytes"]["value"] for one in savings if one["option"] == option)
+    found = next(one for one in savings if one["option"] == option)
+    saving = found["bytes"]["value"]
     slabs = [one["heap"]["slabs_bytes"]["value"] for one in (document, other)]
     assert slabs[0] - slabs[1] == pytest.approx(saving, rel=0.15)
     assert option in {one["option"] for one in document["advice"]["items"]}
+    if option == "classes=kernel":
+        off = found["off_bytes"]["value"]
+        least, most = (f"{size / 2**20:,.1f}" for size in (saving - off, saving + off))
+        assert f", between {least} and {most} MiB" in document["advice"]["text"]
+    else:
+        assert found["off_bytes"] is None
 
 
 def test_no_advice_for_a_program_with_nothing_wrong(tmp_path: Path) -> None:
@@ -306,9 +313,7 @@ def test_advice_wants_a_saving(pinned: Any) -> None:
             {},
             trim=Trim(Figure(trim, "computed"), none, none, none),
             orders=[Saving("slub_max_order=1", Figure(order, "computed"), "")],
-            classes=Replayed(
-                Saving("classes=kernel", Figure(classes, "modelled"), ""), "", None, None, off
-            ),
+            classes=Replayed(Saving("classes=kernel", Figure(classes, "modelled"), "", off), ""),
         )
         return [one.option for one in found]
 
@@ -317,7 +322,7 @@ def test_advice_wants_a_saving(pinned: Any) -> None:
     assert options(large, small, small) == ["reclaim_thread=on"]
     assert options(small, large, small) == ["slub_max_order=1"]
     assert options(small, small, large) == ["classes=kernel"]
-    # A replay that misses the present table by as much as it would save proves nothing.
+    # A saving that may be wrong by as much as it is may be none.
     assert options(small, small, large, off=large) == []
 
 

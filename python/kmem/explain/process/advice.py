@@ -15,7 +15,6 @@ from kmem.explain.table import Figure
 
 LEAST_BYTES = 1 << 20  # savings below this, or below a share of the heap, are not worth a word
 LEAST_SHARE = 0.05
-CERTAIN = 2  # times what a replay misses has to be saved
 PINNED_USE = 0.5  # of a cache's objects: with more in use it is not said to be pinned
 
 
@@ -111,12 +110,13 @@ def advise(
             )
         )
     saving = classes.saving
-    # A saving no larger than what the replay misses of the present table may be none.
-    if saving and saving.bytes.value >= max(least, CERTAIN * classes.off_bytes):
+    # A saving no larger than what it may be wrong by may be none.
+    if saving and saving.bytes.value >= least and saving.least_bytes > 0:
         found.append(
             Advice(
                 saving.option,
-                f"option {saving.option} would have saved {mebibytes(saving.bytes)}, by a replay",
+                f"option {saving.option} would have saved {mebibytes(saving.bytes)} by a replay,"
+                f" {saving.interval}",
                 saving.bytes,
             )
         )

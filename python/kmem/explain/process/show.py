@@ -108,7 +108,7 @@ def answer(process: Process, samples: Samples) -> Answers:
     sites = holders(samples, caches)
     trim = predict_trim(process, caches, totals)
     orders = predict_orders(process, caches)
-    classes = predict_classes(process, caches)
+    classes = predict_classes(process, caches, totals)
     advice = advise(process, totals, caches, sites, trim=trim, orders=orders, classes=classes)
     return Answers(process, totals, caches, samples, sites, trim, orders, classes, advice)
 
@@ -189,7 +189,7 @@ def back_rows(answers: Answers) -> list[tuple[str, Figure | None, str]]:
     rows += [(saving.option, saving.bytes, saving.how) for saving in answers.orders]
     if answers.classes.saving:
         saving = answers.classes.saving
-        rows.append((saving.option, saving.bytes, saving.how))
+        rows.append((saving.option, saving.bytes, f"{saving.interval}, by a {saving.how}"))
     return rows
 
 
@@ -280,7 +280,9 @@ def site_document(site: Site) -> dict[str, Any]:
 
 
 def saving_document(saving: Saving) -> dict[str, Any]:
-    return {"option": saving.option, "bytes": number(saving.bytes), "computed_by": saving.how}
+    said = {"option": saving.option, "bytes": number(saving.bytes), "computed_by": saving.how}
+    off = Figure(round(saving.off_bytes), "modelled") if saving.off_bytes else None
+    return said | {"off_bytes": number(off)}
 
 
 def document(answers: Answers) -> dict[str, Any]:
