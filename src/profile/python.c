@@ -10,6 +10,7 @@
 #include "lang/bits.h"
 #include "machine/stack.h"
 #include "machine/system.h"
+#include "page/page.h"
 #include "registry/registry.h"
 
 #include <string.h>
@@ -90,7 +91,10 @@ static const struct layout layout_3_12 = {
 };
 enum { OBJECT_TYPE = 8, OBJECT_SIZE = 16, TEXT_LENGTH = 16, TEXT_STATE = 32, BYTES_CONTENT = 32 };
 
-/* Pages that the kernel has said can be read, by number; 0: none. */
+/*
+ * Pages that the kernel has said can be read, by number; 0: none. Pages of the heap need no call, which
+ * takes longer than all that is read of a function: what has become accessible there stays so.
+ */
 struct reader {
         uintptr_t pages[CHECKED_PAGES];
 };
@@ -101,6 +105,9 @@ static bool can_read(struct reader *reader, uintptr_t address, size_t bytes)
 
         if (address < PAGE_SIZE || address + bytes < address)
                 return false;
+        if (heap_contains((const void *)address) &&
+            heap_contains((const void *)(address + bytes - 1)))
+                return true;
         for (uintptr_t page = address >> PAGE_SHIFT; page <= last; page++) {
                 uintptr_t *place = &reader->pages[page % CHECKED_PAGES];
 

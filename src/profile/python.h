@@ -6,8 +6,9 @@
  *  PYTHON-1  Only the calling thread's own interpreter state is read, which no other thread changes
  *            while the thread runs C code. Nothing is called in the interpreter but
  *            PyGILState_GetThisThreadState, which reads a key of the thread.
- *  PYTHON-2  No address is read before the kernel has said that its page can be. So an interpreter
- *            with another layout costs its names and never the process.
+ *  PYTHON-2  No address is read before the kernel has said that its page can be, unless it lies in
+ *            the accessible part of the heap, which only grows. So an interpreter with another layout
+ *            costs its names and never the process.
  *  PYTHON-3  A name is copied when its function is on a stack, since a function may be gone when a
  *            reader comes. Names are kept once and for good, and their number is bounded.
  */

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from profiled import ROOT, on_library, profile, wait_for_registry
+from profiled import LIBRARY, ROOT, on_library, profile, wait_for_registry
 
 from kmem.live.lines import Line
 from kmem.live.pprof import Frame, Mapping, Row
@@ -212,6 +212,35 @@ server = make_server("127.0.0.1", 0, application, handler_class=Quiet)
 print(server.server_port, flush=True)
 server.serve_forever()
 """
+
+
+# Samples behind functions of the module json, whose parts lie on many pages.
+SAMPLED = """
+import json
+rows = [{"name": str(i), "values": list(range(i % 50)), "text": "x" * i} for i in range(500)]
+for _ in range(100):
+    rows = json.loads(json.dumps(rows))
+"""
+
+
+def test_pages_of_the_heap_need_no_call(tmp_path: Path) -> None:
+    """Of a program with all objects on malloc the kernel is asked for few pages a sample."""
+    strace = shutil.which("strace")
+    if strace is None or not LIBRARY.exists():
+        pytest.skip(f"there is no strace here, or {LIBRARY} is not built")
+    options = {"LD_PRELOAD": LIBRARY, "KMEM_OPTIONS": "profile_interval=256K"}
+    options["PYTHONMALLOC"] = "malloc"
+    words = [word for name, value in options.items() for word in ("-E", f"{name}={value}")]
+    told = tmp_path / "calls"
+    subprocess.run(
+        [strace, "-c", "-U", "name,calls", "-o", told, *words, "/usr/bin/python3", "-c", SAMPLED],
+        check=True,
+    )
+    rows = [line.split() for line in told.read_text().splitlines()]
+    calls = {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
+    samples = calls["gettid"]  # each is shown with its thread
+    assert samples > 100
+    assert calls["rt_sigprocmask"] < 10 * samples
 
 
 def test_leak_of_a_web_application(tmp_path: Path) -> None:
