@@ -143,7 +143,8 @@ static void keep(uintptr_t address, const struct frame_row *row)
         store_relaxed(&kept[set][0], word);
 }
 
-static bool find_kept(uintptr_t address, struct frame_row *row)
+/* The kept row of an address, 0 if there is none. */
+static inline uint64_t find_kept(uintptr_t address)
 {
         unsigned int set = set_of(address);
 
@@ -151,12 +152,10 @@ static bool find_kept(uintptr_t address, struct frame_row *row)
                 /* Relaxed: invariant 1. */
                 uint64_t word = load_relaxed(&kept[set][way]);
 
-                if (word >> TAG_SHIFT == tag_of(address) && word & IN_USE) {
-                        *row = unpack(word);
-                        return true;
-                }
+                if (word >> TAG_SHIFT == tag_of(address) && word & IN_USE)
+                        return word;
         }
-        return false;
+        return 0;
 }
 
 /* ---- Made rows --------------------------------------------------------------------------- */
@@ -354,42 +353,76 @@ static bool leave_by_frame_pointer(struct frame *frame)
         return true;
 }
 
+enum step { STEP_DONE, STEP_END, STEP_UNKNOWN };
+
+/* A frame whose row is not kept, or needs more than a row. @word: the kept row, 0: none. */
+static KMEM_NOINLINE enum step leave_slowly(struct frame *frame, uint64_t word)
+{
+        struct frame_row row;
+
+        if (word) {
+                row = unpack(word);
+        } else {
+                switch (read_row(frame->return_address, &row)) {
+                case ROW_FOUND:
+                        break;
+                case ROW_NONE:
+                        if (is_signal_return(frame->return_address))
+                                return STEP_UNKNOWN;
+                        return leave_by_frame_pointer(frame) ? STEP_DONE : STEP_END;
+                case ROW_UNKNOWN:
+                        return STEP_UNKNOWN;
+                }
+        }
+        if (row.is_last)
+                return STEP_END;
+        if (row.is_from_frame_pointer || !frame->is_higher)
+                leave(frame, &row);
+        else if (!leave_by_frame_pointer(frame))
+                return STEP_END;
+        return STEP_DONE;
+}
+
+/*
+ * Registers of the walk stay in registers of the processor: each frame waits for the frame before, and a way through
+ * memory would be most of it.
+ */
 KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own_end)
 {
         const uintptr_t *record = __builtin_frame_address(0);
-        struct frame frame = {
-                .return_address = plain((uintptr_t)__builtin_return_address(0)),
-                .stack_pointer = (uintptr_t)__builtin_dwarf_cfa(),
-                .frame_pointer = record[0],
-        };
-        struct frame_row row;
+        uintptr_t address = plain((uintptr_t)__builtin_return_address(0));
+        uintptr_t stack_pointer = (uintptr_t)__builtin_dwarf_cfa();
+        uintptr_t frame_pointer = record[0];
+        bool is_higher = false;
         int count = 0;
 
-        while (frame.return_address && count < room) {
-                uintptr_t address = frame.return_address;
+        while (address && count < room) {
+                uint64_t word = find_kept(address);
 
                 if (count || address < own || address >= own_end)
                         frames[count++] = (void *)address;
-                if (!find_kept(address, &row)) {
-                        switch (read_row(address, &row)) {
-                        case ROW_FOUND:
-                                break;
-                        case ROW_NONE:
-                                if (is_signal_return(address))
-                                        return ROW_WALK_UNKNOWN;
-                                if (!leave_by_frame_pointer(&frame))
-                                        return count;
-                                continue;
-                        case ROW_UNKNOWN:
-                                return ROW_WALK_UNKNOWN;
-                        }
+                if (likely(word && !(word & IS_LAST)) &&
+                    likely(word & IS_FROM_FRAME_POINTER || !is_higher)) {
+                        struct frame_row row = unpack(word);
+                        uintptr_t base = row.is_from_frame_pointer ? frame_pointer : stack_pointer;
+
+                        base += (uintptr_t)row.base;
+                        address = plain(word_at(base + (uintptr_t)row.return_address));
+                        if (row.saved)
+                                frame_pointer = word_at(base + (uintptr_t)row.saved);
+                        stack_pointer = base;
+                        is_higher = false;
+                } else {
+                        struct frame frame = {address, stack_pointer, frame_pointer, is_higher};
+                        enum step step = leave_slowly(&frame, word);
+
+                        if (step != STEP_DONE)
+                                return step == STEP_END ? count : ROW_WALK_UNKNOWN;
+                        address = frame.return_address;
+                        stack_pointer = frame.stack_pointer;
+                        frame_pointer = frame.frame_pointer;
+                        is_higher = frame.is_higher;
                 }
-                if (row.is_last)
-                        break;
-                if (row.is_from_frame_pointer || !frame.is_higher)
-                        leave(&frame, &row);
-                else if (!leave_by_frame_pointer(&frame))
-                        break;
         }
         return count;
 }
