@@ -114,12 +114,16 @@ static void claim(void)
                       system_sandbox_was_told() ? number_after_fork() : system_process_id());
 }
 
+/* Of system_thread_id_known. Initial-exec: access must never allocate. */
+static __thread uint32_t known_id __attribute__((tls_model("initial-exec")));
+
 void system_claim_process(bool forked)
 {
         /* A child that a vfork child makes by fork has memory of its own. */
         if (forked) {
                 borrowers = 0;
                 lock_flags = 0;
+                known_id = 0;
         }
         if (!borrowers)
                 claim();
@@ -198,6 +202,16 @@ bool system_entered_sandbox(void)
 uint32_t system_thread_id(void)
 {
         return (uint32_t)system_call(SYS_gettid, 0, 0, 0);
+}
+
+uint32_t system_thread_id_known(void)
+{
+        /* A child of vfork has its parent's variables. */
+        if (borrowers)
+                return system_thread_id();
+        if (unlikely(!known_id))
+                known_id = system_thread_id();
+        return known_id;
 }
 
 bool system_has_thread(uint32_t id)

@@ -172,6 +172,8 @@ KMEM_HIDDEN bool system_is_lent(void);
 /* Not in a child of vfork, which runs in its parent's memory under another number. */
 KMEM_HIDDEN bool system_is_own_process(void);
 KMEM_HIDDEN uint32_t system_thread_id(void);
+/* That without a call of the system each time. A child that is made by a bare call of the system has its parent's. */
+KMEM_HIDDEN uint32_t system_thread_id_known(void);
 /*
  * Whether the process still has the thread; false for 0. The word that the kernel clears at a
  * thread's end (CLONE_CHILD_CLEARTID) is cleared before it has left the process.

@@ -7,8 +7,10 @@
 #include <sched.h>
 #include <stdio.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "lang/bits.h"
 #include "machine/cpus.h"
@@ -186,6 +188,37 @@ static void test_affinity(void **state)
         if (emulated())
                 skip_because(EMULATORS_THREAD);
         run_in_child(child_one_cpu);
+}
+
+static void *own_number(void *unused)
+{
+        (void)unused;
+        assert_int_equal(system_thread_id_known(), gettid());
+        return NULL;
+}
+
+static int child_number(void)
+{
+        /* As a child of vfork, which has its parent's variables. */
+        system_lend_process(true);
+        child_check(system_thread_id_known() == (uint32_t)gettid());
+        system_lend_process(false);
+        /* As the handler of fork. */
+        system_claim_process(true);
+        child_check(system_thread_id_known() == (uint32_t)gettid());
+        return 0;
+}
+
+static void test_thread_numbers(void **state)
+{
+        pthread_t thread;
+
+        (void)state;
+        assert_int_equal(system_thread_id_known(), gettid());
+        assert_int_equal(pthread_create(&thread, NULL, own_number, NULL), 0);
+        pthread_join(thread, NULL);
+        run_in_child(child_number);
+        assert_int_equal(system_thread_id_known(), gettid());
 }
 
 static int child_empty_root(void)
@@ -441,6 +474,7 @@ int main(void)
                 cmocka_unit_test(test_mappings),
                 cmocka_unit_test(test_too_many_mappings),
                 cmocka_unit_test(test_affinity),
+                cmocka_unit_test(test_thread_numbers),
                 cmocka_unit_test(test_without_sys_and_proc),
                 cmocka_unit_test(test_address_space_limit),
                 cmocka_unit_test(test_nodes_four),

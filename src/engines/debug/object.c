@@ -30,7 +30,7 @@ void track_set(const struct debug_report *report, void *object, enum track_item 
         track->address = report->caller.address;
         track->stack = report->caller.stack;
         track->cpu = (int32_t)system_current_cpu();
-        track->pid = (int32_t)system_thread_id();
+        track->pid = (int32_t)system_thread_id_known();
         track->when_ms = system_time_ms();
 }
 
