@@ -449,12 +449,13 @@ static KMEM_NOINLINE void free_otherwise(void *block, size_t size, const char *c
 
 void block_free_sized(void *block, size_t size, const char *call, const void *site)
 {
-        if (!hardened_is_on())
-                free_plain(block, call, site);
-        else if (likely(hardened_contains(block) && !is_recording()))
+        /* Nothing is contained without the option. */
+        if (likely(hardened_contains(block) && !is_recording()))
                 hardened_free_object(block, size, block_form_of(call), call, site);
-        else
+        else if (hardened_is_on())
                 free_otherwise(block, size, call, site);
+        else
+                free_plain(block, call, site);
 }
 
 void block_free_at(void *block, const char *call, const void *site)

@@ -85,11 +85,18 @@ static inline bool canary_is_whole(const struct slab_record *record,
         return found == record->canary;
 }
 
-/* Draws the object that is handed out next; there is one. */
+/* Has a number at least to be drawn. */
+static inline void make_draws(struct pool *pool)
+{
+        if (unlikely(!pool->random.left))
+                stream_refill(&pool->random, hardened.key);
+}
+
+/* Draws the object that is handed out next; there is one, and a number to be drawn. */
 static inline void draw_object(struct pool *pool, struct slab_record *record,
                                const struct hardened_class *class)
 {
-        uint32_t place = pool_random(pool, record->free);
+        uint32_t place = stream_next(&pool->random, record->free);
 
         pool->next = place;
         pool->next_object =
@@ -126,9 +133,10 @@ static KMEM_NOINLINE struct slab_record *next_slab_locked(struct pool *pool, uin
         if (!record)
                 return NULL;
         if (pool->current)
-                pool->current->place = SLAB_LOOSE;
-        record->place = SLAB_CURRENT;
+                slab_place(pool->current, SLAB_LOOSE, hardened.classes[class].wanted);
+        slab_place(record, SLAB_CURRENT, 0);
         pool->current = record;
+        make_draws(pool);
         draw_ahead(pool, record, &hardened.classes[class]);
         return record;
 }
@@ -145,18 +153,10 @@ static inline uint32_t take_index_locked(struct pool *pool, struct slab_record *
         return index;
 }
 
-/*
- * A page that the program never touched is mapped by a write at once, which changes nothing. A read would map the page
- * of zeroes, and the canary would be a second fault.
- */
-static inline void touch_fresh(char *byte)
+static KMEM_COLD KMEM_NOINLINE void report_written(const char *object, uint32_t bytes)
 {
-#ifdef __x86_64__
-        __asm__ volatile("orb $0, %0" : "+m"(*byte) : : "cc");
-#else
-        /* Relaxed: the object is this thread's. */
-        __atomic_fetch_or((unsigned char *)byte, 0, __ATOMIC_RELAXED);
-#endif
+        hardened_report("malloc", object, "Object written after free",
+                        "it was written to after it was freed", hardened_first_used(object, bytes));
 }
 
 /* HARD-4, and HARD-5 from now on. */
@@ -171,59 +171,52 @@ static inline void make_ready(char *object, uint64_t canary, const struct harden
         /* A fresh object of a page or more would get memory that the program may never touch. */
         if (state != OBJECT_FRESH || bytes < PAGE_SIZE)
                 if (unlikely(!hardened_is_zero(object, bytes)))
-                        hardened_report("malloc", object, "Object written after free",
-                                        "it was written to after it was freed",
-                                        hardened_first_used(object, bytes));
+                        report_written(object, bytes);
         memcpy(place, &canary, sizeof(canary));
 }
 
-static KMEM_ALWAYS_INLINE void *object_take(uint32_t number, enum block_form form, bool locks)
+/* The drawn object is handed out, the next one drawn, and the lock left. */
+static KMEM_ALWAYS_INLINE void *hand_out_locked(struct pool *pool,
+                                                const struct hardened_class *class,
+                                                enum block_form form, bool has_memory, bool locked)
 {
-        const struct hardened_class *class = hide_address(&hardened.classes[number]);
-        struct pool *pool = pool_here(number);
-        struct slab_record *record;
-        uint32_t index;
-        uint64_t canary;
-        uint8_t state;
-        char *object;
+        struct slab_record *record = pool->current;
+        char *object = pool->next_object;
+        uint32_t index = take_index_locked(pool, record, class);
+        uint8_t state = record->states[index];
+        uint64_t canary = record->canary;
 
-        if (locks) {
-                pool_open(pool);
-                pool_lock_take(&pool->lock);
-        }
-        record = pool->current;
-        if (unlikely(!record || !record->free)) {
-                if (!locks)
-                        pool_open(pool);
-                record = next_slab_locked(pool, number);
-        }
-        if (unlikely(!record)) {
-                pool_drop(pool, locks);
-                return NULL;
-        }
-        if (unlikely(!pool->next_object))
-                draw_object(pool, record, class);
-        object = pool->next_object;
-        index = take_index_locked(pool, record, class);
-        state = record->states[index];
         record->states[index] = (uint8_t)(OBJECT_OUT + form);
         add_owned(&pool->taken, 1);
-        canary = record->canary;
         draw_ahead(pool, record, class);
-        pool_drop(pool, locks);
-        if (likely(number))
+        pool_drop(pool, locked);
+        if (likely(has_memory))
                 make_ready(object, canary, class, state);
         return object;
 }
 
-static KMEM_NOINLINE void *object_take_by_lock(uint32_t number, enum block_form form)
+static void *object_take(uint32_t number, enum block_form form)
 {
-        return object_take(number, form, true);
-}
+        const struct hardened_class *class = hide_address(&hardened.classes[number]);
+        struct pool *pool = pool_here(number);
+        struct slab_record *record;
+        bool locked;
 
-static KMEM_NOINLINE void *object_take_alone(uint32_t number, enum block_form form)
-{
-        return object_take(number, form, false);
+        pool_open(pool);
+        locked = pool_take(pool);
+        record = pool->current;
+        if (!record || !record->free)
+                record = next_slab_locked(pool, number);
+        if (unlikely(!record)) {
+                pool_drop(pool, locked);
+                return NULL;
+        }
+        if (!pool->next_object) {
+                make_draws(pool);
+                draw_object(pool, record, class);
+        }
+        make_draws(pool);
+        return hand_out_locked(pool, class, form, number, locked);
 }
 
 static KMEM_NOINLINE void *alloc_otherwise(size_t size, size_t align, enum block_form form)
@@ -232,68 +225,93 @@ static KMEM_NOINLINE void *alloc_otherwise(size_t size, size_t align, enum block
         void *object = NULL;
 
         if (likely(number < HARDENED_CLASSES))
-                object = hardened_has_threads() ? object_take_by_lock(number, form)
-                                                : object_take_alone(number, form);
+                object = object_take(number, form);
         /* Without address space for the class a block may still find room elsewhere. */
         return likely(object) ? object : hardened_large_alloc(max_of(size, (size_t)1), align, form);
 }
 
-void *hardened_alloc(size_t size, size_t align, enum block_form form)
+/*
+ * Most blocks: an object is drawn already. Nothing is called here but in place of a return, so that no register has to be
+ * kept; alloc_otherwise does all the rest.
+ */
+static KMEM_ALWAYS_INLINE void *alloc_often(size_t size, enum block_form form, bool locks)
 {
-        uint32_t number;
-        void *object;
+        uint32_t number = hardened.small_class[(size + CANARY_BYTES + 15) / 16];
+        const struct hardened_class *class = hide_address(&hardened.classes[number]);
+        struct pool *pools = own_pools;
+        struct pool *pool = pools + number;
 
-        if (unlikely(size - 1 >= HARDENED_SMALL_MOST - CANARY_BYTES || align > CLASS_ALIGN))
-                return alloc_otherwise(size, align, form);
-        number = hardened.small_class[(size + CANARY_BYTES + 15) / 16];
-        /* Each way is a function of its own, so that the one of a single thread has nothing to keep for a lock. */
-        object = hardened_has_threads() ? object_take_by_lock(number, form)
-                                        : object_take(number, form, false);
-        return likely(object) ? object : alloc_otherwise(size, align, form);
+        if (unlikely(!pools))
+                return alloc_otherwise(size, 1, form);
+        if (locks && (unlikely(!load_relaxed(&pool->opened)) || unlikely(!lock_try(&pool->lock))))
+                return alloc_otherwise(size, 1, form);
+        if (likely(pool->next_object) && likely(pool->random.left))
+                return hand_out_locked(pool, class, form, true, locks);
+        pool_drop(pool, locks);
+        return alloc_otherwise(size, 1, form);
 }
 
-/* Its objects are of no slab that has them handed out: it may be needed, or be empty. */
+static KMEM_NOINLINE void *alloc_by_lock(size_t size, enum block_form form)
+{
+        return alloc_often(size, form, true);
+}
+
+void *hardened_alloc(size_t size, size_t align, enum block_form form)
+{
+        /* Size 0 has a class of its own. */
+        if (unlikely(size - 1 >= HARDENED_SMALL_MOST - CANARY_BYTES || align > CLASS_ALIGN))
+                return alloc_otherwise(size, align, form);
+        /* Each way is a function of its own, so that the one of a single thread has nothing to keep for a lock. */
+        return hardened_has_threads() ? alloc_by_lock(size, form) : alloc_often(size, form, false);
+}
+
+/* Enough of its objects came back: it is needed again, or empty. */
 static KMEM_NOINLINE void slab_came_back_locked(struct pool *pool,
                                                 const struct hardened_class *class,
-                                                struct slab_record *record)
+                                                struct slab_record *record, bool locked)
 {
         if (record->place == SLAB_LOOSE) {
-                record->place = SLAB_PARTIAL;
+                slab_place(record, SLAB_PARTIAL, class->objects);
                 list_add_tail(&record->list, &pool->partial);
         }
         if (record->free == class->objects) {
                 list_remove(&record->list);
                 slab_put_empty_locked(pool, record);
         }
+        pool_drop(pool, locked);
 }
 
-/* The object has waited: it can be handed out from now on. */
-static inline void end_wait_locked(struct pool *pool, const struct hardened_class *class,
-                                   uint64_t wait)
+/* The object has waited: it can be handed out from now on. Leaves the lock. */
+static KMEM_ALWAYS_INLINE void
+end_wait_locked(struct pool *pool, const struct hardened_class *class, uint64_t wait, bool locked)
 {
         struct slab_record *record = wait_record(wait);
+        uint32_t free = record->free;
 
-        record_loose(record, class)[record->free++] = (uint8_t)wait_index(wait);
-        if (record->place == SLAB_CURRENT)
-                return;
-        if (unlikely(record->place == SLAB_LOOSE || record->free == class->objects))
-                slab_came_back_locked(pool, class, record);
+        record_loose(record, class)[free++] = (uint8_t)wait_index(wait);
+        record->free = (uint16_t)free;
+        if (unlikely(free == record->awaited))
+                slab_came_back_locked(pool, class, record, locked);
+        else
+                pool_drop(pool, locked);
 }
 
 static KMEM_NOINLINE void count_waiting_locked(struct pool *pool,
-                                               const struct hardened_class *class)
+                                               const struct hardened_class *class, bool locked)
 {
         add_owned(&pool->waiting, 1);
-        if (class == &hardened.classes[0])
-                return;
-        add_relaxed(&hardened_figures.waiting_bytes, (uint64_t) class->size);
-        hardened_show();
+        if (class != &hardened.classes[0]) {
+                add_relaxed(&hardened_figures.waiting_bytes, (uint64_t) class->size);
+                hardened_show();
+        }
+        pool_drop(pool, locked);
 }
 
-/* HARD-6: takes the place of an object that was drawn, which takes that of the oldest. */
-static inline void wait_locked(struct pool *pool, const struct hardened_class *class, uint64_t wait)
+/* HARD-6: takes the place of an object that was drawn, which takes that of the oldest. Leaves the lock. */
+static KMEM_ALWAYS_INLINE void wait_locked(struct pool *pool, const struct hardened_class *class,
+                                           uint64_t wait, bool locked)
 {
-        uint64_t *drawn = &pool->drawn[pool_random(pool, class->drawn)];
+        uint64_t *drawn = &pool->drawn[stream_next(&pool->random, class->drawn)];
         uint64_t leaves = *drawn;
 
         *drawn = wait;
@@ -308,9 +326,9 @@ static inline void wait_locked(struct pool *pool, const struct hardened_class *c
                 leaves = oldest;
         }
         if (likely(leaves))
-                end_wait_locked(pool, class, leaves);
+                end_wait_locked(pool, class, leaves, locked);
         else
-                count_waiting_locked(pool, class);
+                count_waiting_locked(pool, class, locked);
 }
 
 /*
@@ -378,6 +396,15 @@ static struct fault fault_of_free(struct hardened_place place, char *block, enum
         return fault;
 }
 
+static inline bool size_is_right(struct hardened_place place, size_t size)
+{
+        uint32_t number = size - 1 < HARDENED_SMALL_MOST - CANARY_BYTES
+                                  ? hardened.small_class[(size + CANARY_BYTES + 15) / 16]
+                                  : hardened_class_for(size, 1);
+
+        return number == class_number_of(place.class);
+}
+
 /* HARD-3, HARD-5: the object is out, in the form and size that the call is for, and its canary is whole. */
 static KMEM_ALWAYS_INLINE bool free_is_right(struct hardened_place place, char *block, size_t size,
                                              enum block_form form, bool has_memory)
@@ -389,16 +416,20 @@ static KMEM_ALWAYS_INLINE bool free_is_right(struct hardened_place place, char *
                 return false;
         if (likely(has_memory) && unlikely(!canary_is_whole(place.record, place.class, block)))
                 return false;
-        return likely(size == SIZE_MAX) ||
-               hardened_class_for(size, 1) == class_number_of(place.class);
+        return likely(size == SIZE_MAX) || size_is_right(place, size);
+}
+
+static inline bool is_start(struct hardened_place place)
+{
+        return likely(place.offset == 0) && likely(load_acquire(&place.record->start) != NULL);
 }
 
 /* The place of an object, at whose start the block must point. */
-static KMEM_ALWAYS_INLINE struct hardened_place start_of(const void *block, const char *call)
+static struct hardened_place start_of(const void *block, const char *call)
 {
         struct hardened_place place = hardened_place_of(block);
 
-        if (unlikely(place.offset != 0 || !load_acquire(&place.record->start)))
+        if (unlikely(!is_start(place)))
                 hardened_report(call, block, "Invalid object pointer",
                                 place.record && place.offset && place.offset != UINT32_MAX
                                         ? "inside an object, not at its start"
@@ -419,33 +450,66 @@ static KMEM_COLD void wrong_free(void *block, size_t size, enum block_form form,
         hardened_free_object(block, size, form, call, site);
 }
 
-static KMEM_ALWAYS_INLINE void object_free(void *block, size_t size, enum block_form form,
-                                           const char *call, const void *site, bool locks)
+/* A free that is right. Leaves the lock. */
+static KMEM_ALWAYS_INLINE void take_back_locked(struct pool *pool, struct hardened_place place,
+                                                char *block, bool has_memory, bool locked)
+{
+        if (likely(has_memory))
+                clear_object(block, place.class->size);
+        place.record->states[place.index] = OBJECT_FREED;
+        add_owned(&pool->given, 1);
+        wait_locked(pool, place.class, wait_of(place.record, place.index), locked);
+}
+
+static KMEM_NOINLINE void free_otherwise(void *block, size_t size, enum block_form form,
+                                         const char *call, const void *site)
 {
         struct hardened_place place = start_of(block, call);
-        struct slab_record *record = place.record;
-        struct pool *pool = record->pool;
-        bool has_memory = record->number;
+        struct pool *pool = place.record->pool;
+        bool has_memory = place.record->number;
+        bool locked = pool_take(pool);
 
-        if (locks)
-                pool_lock_take(&pool->lock);
         if (unlikely(!free_is_right(place, block, size, form, has_memory))) {
-                pool_drop(pool, locks);
+                pool_drop(pool, locked);
                 wrong_free(block, size, form, call, site);
                 return;
         }
-        if (likely(has_memory))
-                clear_object(block, place.class->size);
-        record->states[place.index] = OBJECT_FREED;
-        add_owned(&pool->given, 1);
-        wait_locked(pool, place.class, wait_of(record, place.index));
-        pool_drop(pool, locks);
+        make_draws(pool);
+        take_back_locked(pool, place, block, has_memory, locked);
 }
 
-static KMEM_NOINLINE void object_free_by_lock(void *block, size_t size, enum block_form form,
-                                              const char *call, const void *site)
+/*
+ * Most frees: of a small object, and a number is drawn already. Nothing is called here but in place
+ * of a return, as in alloc_often.
+ */
+static KMEM_ALWAYS_INLINE void free_often(void *block, size_t size, enum block_form form,
+                                          const char *call, const void *site, bool locks)
 {
-        object_free(block, size, form, call, site, true);
+        struct hardened_place place = hardened_place_of(block);
+        struct pool *pool;
+
+        if (unlikely(!is_start(place)) || unlikely(!place.record->number) ||
+            unlikely(place.class->size > SMALL_BYTES)) {
+                free_otherwise(block, size, form, call, site);
+                return;
+        }
+        pool = place.record->pool;
+        if (locks && unlikely(!lock_try(&pool->lock))) {
+                free_otherwise(block, size, form, call, site);
+                return;
+        }
+        if (likely(free_is_right(place, block, size, form, true)) && likely(pool->random.left)) {
+                take_back_locked(pool, place, block, true, locks);
+                return;
+        }
+        pool_drop(pool, locks);
+        free_otherwise(block, size, form, call, site);
+}
+
+static KMEM_NOINLINE void free_by_lock(void *block, size_t size, enum block_form form,
+                                       const char *call, const void *site)
+{
+        free_often(block, size, form, call, site, true);
 }
 
 void hardened_free_object(void *block, size_t size, enum block_form form, const char *call,
@@ -453,9 +517,9 @@ void hardened_free_object(void *block, size_t size, enum block_form form, const 
 {
         /* Each way is a function of its own, so that the one of a single thread has nothing to keep for a lock. */
         if (hardened_has_threads())
-                object_free_by_lock(block, size, form, call, site);
+                free_by_lock(block, size, form, call, site);
         else
-                object_free(block, size, form, call, site, false);
+                free_often(block, size, form, call, site, false);
 }
 
 bool hardened_free(void *block, size_t size, enum block_form form, const char *call,

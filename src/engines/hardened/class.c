@@ -26,6 +26,7 @@ enum {
         RECORDS_SHIFT = 4,          /* a 16th of the chunk has room for the records of its slabs */
         QUARANTINE_BYTES = 8 << 10, /* in each of a pool's two parts, or a single object */
         WINDOW_CHUNKS = 64,
+        WANTED_PART = 8,
         LARGE_WAIT_BYTES = 32 << 10, /* above it an object does not grow old */
 };
 
@@ -116,8 +117,9 @@ static void class_init(struct hardened_class *class, uint32_t size)
         class->size = size;
         class->slab_bytes = bytes_of_slab(size);
         class->objects = min_of(class->slab_bytes / size, (uint32_t)HARDENED_OBJECTS_MAX);
+        class->wanted = (uint16_t)max_of(class->objects / WANTED_PART, 1u);
         class->record_bytes =
-                (uint32_t)round_up(offsetof(struct slab_record, states) + 2ul * class->objects, 16);
+                (uint16_t)round_up(offsetof(struct slab_record, states) + 2ul * class->objects, 16);
         class->stride = class->slab_bytes + guard;
         /* The chunk begins with a guard, and the records have a bounded room. */
         class->slabs = (uint32_t)min_of((chunk - guard) / class->stride,

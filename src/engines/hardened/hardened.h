@@ -52,7 +52,9 @@ struct hardened_class {
         uint32_t slab_bytes; /* whole system pages */
         uint32_t stride;     /* from slab to slab, with the guard */
         uint32_t slabs;      /* in a chunk */
-        uint32_t record_bytes;
+        uint16_t record_bytes;
+        uint16_t
+                wanted; /* objects that a slab must have to hand out before it is taken from again */
         uint32_t drawn; /* objects that wait to be drawn, in each pool */
         uint32_t aged;  /* and then to grow old */
         uint64_t stride_reciprocal, size_reciprocal;
@@ -91,12 +93,13 @@ struct slab_record {
         uint64_t canary;   /* secret */
         struct pool *pool; /* of its class and arena */
         uint16_t free;     /* objects that can be handed out */
-        uint8_t arena;
-        uint8_t number;    /* of its class */
-        uint8_t place;     /* enum slab_place */
-        uint8_t guarded;   /* the guard behind it is there */
-        uint8_t closed;    /* SLAB_RELEASED: it cannot be read */
+        uint16_t awaited;  /* as many, and the slab changes its place; 0: it stays */
         uint32_t empty_ms; /* SLAB_EMPTY: the time since when, the lower half */
+        uint8_t arena;
+        uint8_t number;  /* of its class */
+        uint8_t place;   /* enum slab_place */
+        uint8_t guarded; /* the guard behind it is there */
+        uint8_t closed;  /* SLAB_RELEASED: it cannot be read */
         uint8_t states
                 []; /* of the objects, and then the indices of the objects that can be handed out */
 };
@@ -113,6 +116,12 @@ static inline uint8_t *record_loose(struct slab_record *record, const struct har
 }
 
 enum slab_place { SLAB_LOOSE, SLAB_CURRENT, SLAB_PARTIAL, SLAB_EMPTY, SLAB_RELEASED };
+
+static inline void slab_place(struct slab_record *record, enum slab_place place, uint32_t awaited)
+{
+        record->place = (uint8_t)place;
+        record->awaited = (uint16_t)awaited;
+}
 
 struct pool {
         struct lock lock;
@@ -228,6 +237,20 @@ static inline bool hardened_is_zero(const char *memory, uint32_t bytes)
         for (; at < last; at += 2)
                 any |= at[0] | at[1];
         return !(any[0] | any[1]);
+}
+
+/*
+ * A page that the program never touched is mapped by a write at once, which changes nothing. A read would map the page
+ * of zeroes, and the canary would be a second fault.
+ */
+static inline void touch_fresh(char *byte)
+{
+#ifdef __x86_64__
+        __asm__ volatile("orb $0, %0" : "+m"(*byte) : : "cc");
+#else
+        /* Relaxed: the object is this thread's. */
+        __atomic_fetch_or((unsigned char *)byte, 0, __ATOMIC_RELAXED);
+#endif
 }
 
 /* class.c */

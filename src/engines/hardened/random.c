@@ -43,18 +43,27 @@ void stream_refill(struct random_stream *stream, const uint32_t key[RANDOM_KEY_W
 {
         /* "expand 32-byte k", key, number of the block, nonce. */
         row input[4] = {{0x61707865, 0x3320646e, 0x79622d32, 0x6b206574}};
-        row x[4];
+        row x[RANDOM_BLOCKS][4];
 
         memcpy(&input[1], key, RANDOM_KEY_WORDS * sizeof(*key));
         input[3] = (row){(uint32_t)stream->block, (uint32_t)(stream->block >> 32),
                          (uint32_t)stream->nonce, (uint32_t)(stream->nonce >> 32)};
-        memcpy(x, input, sizeof(x));
-        for (int round = 0; round < ROUNDS; round += 2)
-                double_round(x);
-        for (unsigned int i = 0; i < 4; i++)
-                x[i] += input[i];
-        _Static_assert(sizeof(x) == sizeof(stream->draws), "a block fills the draws");
+        memcpy(x[0], input, sizeof(x[0]));
+        memcpy(x[1], input, sizeof(x[1]));
+        /* An even number and the next: there is no carry. */
+        x[1][3][0]++;
+        /* Each step of a block waits for the step before, so a second block is almost free. */
+        for (int round = 0; round < ROUNDS; round += 2) {
+                double_round(x[0]);
+                double_round(x[1]);
+        }
+        for (unsigned int i = 0; i < 4; i++) {
+                x[0][i] += input[i];
+                x[1][i] += input[i];
+        }
+        x[1][3][0]++;
+        _Static_assert(sizeof(x) == sizeof(stream->draws), "blocks fill the draws");
         memcpy(stream->draws, x, sizeof(x));
-        stream->block++;
+        stream->block += RANDOM_BLOCKS;
         stream->left = RANDOM_DRAWS;
 }

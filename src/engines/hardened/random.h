@@ -9,17 +9,24 @@
 
 #include "lang/compiler.h"
 
-enum { RANDOM_KEY_WORDS = 8, RANDOM_DRAWS = 32 };
+enum { RANDOM_KEY_WORDS = 8, RANDOM_BLOCKS = 2, RANDOM_DRAWS = 32 * RANDOM_BLOCKS };
 
 struct random_stream {
-        uint16_t draws[RANDOM_DRAWS]; /* of the last block; the first `left` are still to be used */
+        uint16_t
+                draws[RANDOM_DRAWS]; /* of the last blocks; the first `left` are still to be used */
         uint32_t left;
         uint64_t block; /* number of the next block */
         uint64_t nonce; /* number of the stream */
 };
 
-/* Makes the next block of the stream. */
+/* Makes the next blocks of the stream. */
 KMEM_HIDDEN void stream_refill(struct random_stream *stream, const uint32_t key[RANDOM_KEY_WORDS]);
+
+/* As stream_below, where something is `left`. */
+static inline uint32_t stream_next(struct random_stream *stream, uint32_t end)
+{
+        return ((uint32_t)stream->draws[--stream->left] * end) >> 16;
+}
 
 /* A number below @end, which is 1 to 65536. The lowest numbers are likelier by up to @end in 65536. */
 static inline uint32_t stream_below(struct random_stream *stream,
@@ -27,7 +34,7 @@ static inline uint32_t stream_below(struct random_stream *stream,
 {
         if (unlikely(!stream->left))
                 stream_refill(stream, key);
-        return ((uint32_t)stream->draws[--stream->left] * end) >> 16;
+        return stream_next(stream, end);
 }
 
 /* 64 random bits. */

@@ -18,7 +18,9 @@ enum {
         PLACES = 8, /* a new slab is drawn from that many */
         COMMIT_BYTES = 256 << 10,
         GUARDS_MOST = 10000,
-        EMPTY_BYTES = 4 << 20, /* of empty slabs that pools keep, or seven eighths of all slabs */
+        EMPTY_BYTES = 4 << 20, /* of empty slabs that pools keep in any case */
+        MOST_NEW = 7,          /* eighths of all slabs that may be empty, */
+        MOST_OLD = 4,          /* and for longer than purge_delay */
         RELEASED_AT_ONCE = 2,
         PARTIAL_LOOKED_AT = 4,
 };
@@ -244,6 +246,19 @@ static void release_locked(struct pool *pool, struct slab_record *record)
         count_slab(pool, class, false);
 }
 
+/*
+ * Small objects are read before they are written to, which would map the page of zeroes first, and be a second fault. No
+ * class of objects of a page or more is touched, as the program may never touch all of them.
+ */
+static void touch_pages(const struct slab_record *record)
+{
+        const struct hardened_class *class = &hardened.classes[record->number];
+
+        if (record->number && class->size < hardened.page_bytes)
+                for (uint32_t at = 0; at < class->slab_bytes; at += hardened.page_bytes)
+                        touch_fresh(record->start + at);
+}
+
 static struct slab_record *use_again_locked(struct pool *pool)
 {
         struct slab_record *record = draw_from(pool, &pool->released);
@@ -255,6 +270,7 @@ static struct slab_record *use_again_locked(struct pool *pool)
                 return NULL;
         }
         record->closed = false;
+        touch_pages(record);
         count_slab(pool, &hardened.classes[record->number], true);
         return record;
 }
@@ -299,17 +315,18 @@ struct slab_record *slab_get_locked(struct pool *pool, uint32_t arena, uint32_t 
         return record;
 }
 
-static bool too_many_are_empty(void)
+/* More than @eighths of all slabs, and than a few. */
+static bool too_many_are_empty(uint64_t eighths)
 {
         uint64_t all = load_relaxed(&hardened_figures.slab_bytes);
-        uint64_t most = max_of(all - all / 8, (uint64_t)EMPTY_BYTES);
+        uint64_t most = max_of(all / 8 * eighths, (uint64_t)EMPTY_BYTES);
 
         return load_relaxed(&hardened_figures.empty_bytes) > most;
 }
 
 /*
- * Empty slabs keep their memory for purge_delay, as pages of the heap do, since most are soon needed again; then they
- * go with later ones that become empty.
+ * Empty slabs keep their memory, since most are soon needed again: for purge_delay, as pages of the heap do, up to seven
+ * eighths of all slabs, and up to half of them for longer. Beyond it they go with later ones that become empty.
  */
 void slab_put_empty_locked(struct pool *pool, struct slab_record *record)
 {
@@ -326,7 +343,8 @@ void slab_put_empty_locked(struct pool *pool, struct slab_record *record)
         for (int i = 0; i < RELEASED_AT_ONCE && pool->empty.next != &pool->empty; i++) {
                 struct slab_record *oldest = record_of(pool->empty.next);
 
-                if (now - oldest->empty_ms < options.purge_delay && !too_many_are_empty())
+                if (!too_many_are_empty(now - oldest->empty_ms < options.purge_delay ? MOST_NEW
+                                                                                     : MOST_OLD))
                         return;
                 release_locked(pool, take_empty_locked(pool->empty.next));
         }
