@@ -358,7 +358,7 @@ static size_t align_of(const struct kmem_cache *cache)
 
 static void step(struct guard_step *step, const struct stack *stack)
 {
-        step->thread = system_thread_id();
+        step->thread = system_thread_id_known();
         step->stack = stack;
 }
 
