@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 KINDS = {
@@ -121,9 +123,7 @@ def configure(folder: Path, compiler: str, arguments: Iterable[str]) -> str:
 
 def ninja(folder: Path, wanted: Iterable[str], output: IO[str]) -> int:
     command = ["ninja", "-C", str(folder), "-j", "2", *wanted]
-    return subprocess.run(
-        command, env=ENVIRONMENT, stdout=output, stderr=output, check=False
-    ).returncode
+    return ending.run(command, env=ENVIRONMENT, stdout=output, stderr=output)
 
 
 def make(folder: Path, targets: Callable[[], Iterable[str]]) -> tuple[Path, int]:
@@ -170,9 +170,9 @@ def test(row: Row, folder: Path) -> None:
         )
     command = ["meson", "test", "-C", str(folder), "--num-processes", "2", "--no-rebuild"]
     command += ["--suite", SUITE, *names]
-    done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, check=False)
+    status = ending.run(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     if not log.exists():
-        row.fail(f"meson test: exit status {done.returncode}")
+        row.fail(f"meson test: exit status {status}")
         return
     for line in log.read_text(errors="replace").splitlines():
         result = json.loads(line)
@@ -226,4 +226,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

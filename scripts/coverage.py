@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import compilers
+import ending
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build-coverage"
@@ -40,7 +41,7 @@ def build_and_run(suite: str) -> str:
         return f"the build failed, see {log}"
     command = ["meson", "test", "-C", str(FOLDER), "--no-rebuild", "-q", "--num-processes", "2"]
     command += ["--suite", suite, "--timeout-multiplier", "5"]
-    subprocess.run(command, env=compilers.ENVIRONMENT, check=False)
+    ending.run(command, env=compilers.ENVIRONMENT)
     return ""
 
 
@@ -98,4 +99,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

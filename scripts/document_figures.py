@@ -34,6 +34,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "figures"
 RESULTS = ROOT / "bench" / "results"
@@ -272,4 +274,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

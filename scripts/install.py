@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import completions
+import ending
 import manual
 from installed import BUILD, KERNEL_PROGRAM, ROOT, SONAME, put, put_package, put_tree
 
@@ -219,4 +220,5 @@ def main(word: str, prefix: str, destination: str) -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main(*sys.argv[1:]))

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import compilers
+import ending
 from emulated.debian import Release, Unavailable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -185,4 +186,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ending
 from document_figures import newest_result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -236,4 +237,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

@@ -20,6 +20,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import ending
+
 from kmem.common.errors import KmemError
 from kmem.common.tree import build
 from kmem.lab.heap_list import EVENTS_MOST, HEAP_LIST, HEAPS, record
@@ -67,4 +69,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

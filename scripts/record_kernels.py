@@ -35,6 +35,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import ending
 from emulated.archive import Archive
 from emulated.debian import Release, Unavailable
 from emulated.emulator import emulator
@@ -181,12 +182,11 @@ def boot(machine: Machine, files: Path, out: Path, line: str, seconds: int) -> l
     command += ["-serial", "stdio", "-serial", f"file:{out}"]
     command += ["-kernel", str(kernel), "-initrd", str(files), "-append", line]
     with (machine.folder / "console").open("w") as console:
-        subprocess.run(
-            ["nice", "timeout", str(seconds), *command],
+        ending.run(
+            ["timeout", str(seconds), *ending.tied(["nice", *command])],
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=subprocess.STDOUT,
-            check=False,
         )
     return options
 
@@ -296,4 +296,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

@@ -12,7 +12,10 @@ which has --compiler and --kind for some of these builds), and its C tests (not 
 --only-programs) and its tests of real programs (not with --only-c) run.
 All that happens twice: with transparent huge pages as the machine has them, and with all memory in
 huge pages (`always`, Debian's default); --huge-pages chooses one of the two. That setting is the
-machine's: it is put back at the end, also of an interrupted run. The result is a table.
+machine's: it is put back at the end, in whatever way this is ended. The result is a table.
+
+What runs in a tree has mounts and process ids of its own, so it ends with this program, and leaves
+no mount.
 
 Needs root. Exit status: 0, 1 if something failed, 2 for a wrong command line, 77 (with the reason)
 if it cannot run here.
@@ -29,11 +32,11 @@ import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+import ending
 from compilers import COMPILERS, KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,20 +79,27 @@ def mirror() -> str:
     raise SystemExit(f"releases.py: /etc/apt names no mirror of {suite}")
 
 
+# In a mount namespace, where the tree gets a mount for itself, as programs there expect of a root.
+# Registries are named after process ids, so files of shared memory are the tree's own too.
+ENTER = """mount --rbind "$1" "$1"
+for name in sys dev; do mount --rbind /$name "$1/$name"; done
+mount -t proc proc "$1/proc"
+mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
+chroot "$1" /bin/sh -c "$2"
+exit $?"""  # this shell stays, and waits for processes without a parent
+
+
 def run_in(tree: Path, script: str, log: Path) -> int:
-    """A shell script in a tree, in a mount namespace of its own, so that no mount outlives it."""
-    mounts = "".join(f"mount --rbind /{name} {tree}/{name}; " for name in ("proc", "sys", "dev"))
-    inner = f'{mounts} exec chroot {tree} /bin/sh -c "$1"'
+    """A shell script in a tree; no process and no mount of it outlives it, or this process."""
     with log.open("a") as output:
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", inner, "sh"]
-        return subprocess.run(
-            [*command, script],
-            check=False,
+        return ending.run(
+            ending.own_system(["sh", "-ec", ENTER, "sh", tree, script]),
+            by=signal.SIGKILL,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"},
-        ).returncode
+        )
 
 
 def make(release: str, folder: Path, packages: str = PACKAGES, base: Path | None = None) -> str:
@@ -105,7 +115,8 @@ def make(release: str, folder: Path, packages: str = PACKAGES, base: Path | None
             shutil.rmtree(tree, ignore_errors=True)
             command = ["cp", "-a", str(base), str(tree)]
         with log.open("a") as output:
-            if subprocess.run(command, stdout=output, stderr=output, check=False).returncode != 0:
+            made_by = ending.own_system(["sh", "-c", '"$@"; exit $?', "sh", *command])
+            if ending.run(made_by, by=signal.SIGKILL, stdout=output, stderr=output) != 0:
                 return f"{command[0]} failed, see {log}"
         (folder / f"{release}.base").touch()
     for name in ("resolv.conf", "hosts"):
@@ -170,16 +181,10 @@ def copy_sources(tree: Path) -> None:
     subprocess.run(["tar", "-x", "-C", place], input=packed.stdout, check=True)
 
 
-@contextmanager
-def huge_pages(setting: str) -> Iterator[None]:
+def huge_pages(value: str) -> AbstractContextManager[None]:
     """With this setting of the machine's; its own is put back."""
     found = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text())
-    before = found[1] if found else "madvise"
-    try:
-        HUGE_PAGES.write_text(setting)
-        yield
-    finally:
-        HUGE_PAGES.write_text(before)
+    return ending.setting(HUGE_PAGES, value, found[1] if found else "madvise")
 
 
 def programs_line(tree: Path, log: Path) -> tuple[bool, str]:
@@ -265,9 +270,6 @@ def main() -> int:
     ).returncode:
         print("debootstrap is not installed")
         return 77
-    # An end by a signal is an exception, so that the machine's setting is put back.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
     folder.mkdir(parents=True, exist_ok=True)
     well = True
     for release in releases:
@@ -281,4 +283,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

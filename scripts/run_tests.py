@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import compilers
+import ending
 import port_builds
 import sanitizers
 
@@ -73,7 +74,16 @@ class Counts:
 def run(command: list[str | Path]) -> int:
     print("+", " ".join(map(str, command)), flush=True)
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    return ending.run(command, cwd=ROOT, env=environment)
+
+
+def show(process: subprocess.Popen[str]) -> list[str]:
+    """The lines that a program prints, which are shown as they come."""
+    lines = []
+    for line in process.stdout or []:
+        print(line, end="", flush=True)
+        lines.append(line.strip())
+    return lines
 
 
 def one_line(text: str | None) -> str:
@@ -251,15 +261,14 @@ def table_step(script: str, title: str) -> Counts:
     counts = Counts()
     command: list[str | Path] = [BIN / "python", ROOT / "scripts" / script]
     print("+", " ".join(map(str, command)), flush=True)
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    print(done.stdout, flush=True)
-    if done.returncode == 77:
-        counts.skip(f"{title}: {one_line(done.stdout)}", real_program=False)
-        return counts
-    if done.returncode == 0:
+    with ending.started(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        shown = show(process)
+    if process.returncode == SKIPPED:
+        counts.skip(f"{title}: {one_line(' '.join(shown))}", real_program=False)
+    elif process.returncode == 0:
         counts.passed += 1
     else:
-        counts.fail(f"{title}: exit status {done.returncode}, see its table")
+        counts.fail(f"{title}: exit status {process.returncode}, see its table")
     return counts
 
 
@@ -348,11 +357,8 @@ def booted_step() -> Counts:
     program = ROOT / "tests" / "booted" / "run.py"
     command = [BIN / "python", program]
     print("+", *command, flush=True)
-    lines = []
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or []:
-            print(line, end="", flush=True)
-            lines.append(line.strip())
+    with ending.started(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        lines = show(process)
     if process.returncode == SKIPPED:
         counts.skip(f"booted machines: {lines[-1]}", real_program=False)
         return counts
@@ -431,4 +437,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

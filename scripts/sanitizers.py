@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import compilers
+import ending
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -136,4 +137,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
+import ending
 import polars as pl
 
 from kmem.bench.allocators import LIBKMEM
@@ -105,4 +106,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     main()

@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import ending
 from installed import (
     BUILD,
     ROOT,
@@ -148,4 +149,5 @@ def main(target: Path) -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main(Path(sys.argv[1]) if sys.argv[1:] else BUILD / "wheel"))

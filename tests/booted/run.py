@@ -28,7 +28,6 @@ import argparse
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +43,7 @@ from work import OF_PAGES, OF_SEQUENCES, SHORT, Test, tests_of
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
 
+import ending  # noqa: E402
 from emulated.archive import Archive, below  # noqa: E402
 from emulated.debian import Release, Unavailable  # noqa: E402
 from emulated.emulator import NEWEST, emulator  # noqa: E402
@@ -189,8 +189,8 @@ def boot(machine: Machine, kernel: Path, files: Path, name: str, one: bool) -> O
     began = time.monotonic()
     with (
         (CACHE / f"{name}.console").open("w") as console,
-        subprocess.Popen(
-            ["timeout", str(BOOT_SECONDS), *command],
+        ending.started(
+            ["timeout", str(BOOT_SECONDS), *ending.tied(command)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -199,11 +199,9 @@ def boot(machine: Machine, kernel: Path, files: Path, name: str, one: bool) -> O
             start_new_session=True,
         ) as process,
     ):
-        try:
-            assert process.stdout
-            finished = read_console(process.stdout, console, outcome, one)
-        finally:
-            process.terminate()  # which the emulator survives if this is interrupted
+        assert process.stdout
+        finished = read_console(process.stdout, console, outcome, one)
+        process.terminate()
     outcome.seconds = time.monotonic() - began
     if not finished:
         outcome.failed += 1
@@ -291,7 +289,6 @@ def main() -> int:
     if not chosen:
         parser.error(f'no machine is named "{arguments.only}"')
     CACHE.mkdir(exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the machine too
     outcomes = []
     try:
         if arguments.mutants:
@@ -308,4 +305,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

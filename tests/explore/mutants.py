@@ -32,6 +32,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "scripts"))
+
+import ending  # noqa: E402
+
 PROGRAM = "tests/explore/explore"
 FAILED = 1
 BOUND = re.compile(r": (\d+ preemptions|all): (\d+) executions")
@@ -220,4 +224,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())

@@ -28,6 +28,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
+
+import ending  # noqa: E402
+
 SKIPPED = 77
 RUN_SECONDS = 90  # a run that takes longer hangs
 
@@ -392,4 +396,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     sys.exit(main())
