@@ -32,16 +32,16 @@ import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import ending
 from compilers import COMPILERS, KINDS
+from huge_pages import FILE as HUGE_PAGES
+from huge_pages import huge_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 RELEASES = ["trixie", "sid"]
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 PLACE = "root/kmem"  # of the copy, in the release's tree
 PACKAGES = """gcc g++ clang lld make libc6-dev libzstd-dev libcmocka-dev pkg-config valgrind zstd
     systemtap-sdt-dev liburcu-dev meson ninja-build python3 python3-venv git ca-certificates gdb"""
@@ -179,12 +179,6 @@ def copy_sources(tree: Path) -> None:
     pack = ["tar", "-c", "--null", "--ignore-failed-read", "-T", "-"]
     packed = subprocess.run(pack, cwd=ROOT, input=names.stdout, capture_output=True, check=True)
     subprocess.run(["tar", "-x", "-C", place], input=packed.stdout, check=True)
-
-
-def huge_pages(value: str) -> AbstractContextManager[None]:
-    """With this setting of the machine's; its own is put back."""
-    found = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text())
-    return ending.setting(HUGE_PAGES, value, found[1] if found else "madvise")
 
 
 def programs_line(tree: Path, log: Path) -> tuple[bool, str]:

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import compilers
 import ending
+import huge_pages
 import port_builds
 import sanitizers
 
@@ -176,6 +177,18 @@ def meson_step(
     if status != 0 and counts.failed == 0:
         counts.fail(f"meson test in {build.name}: exit status {status}")
     return counts
+
+
+def huge_pages_step() -> Counts:
+    """The C tests while the system puts all memory into huge pages (scripts/huge_pages.py)."""
+    if not os.access(huge_pages.FILE, os.W_OK):
+        counts = Counts()
+        counts.skip(
+            f"C tests in huge pages: {huge_pages.FILE} cannot be written", real_program=False
+        )
+        return counts
+    wrapper = [str(BIN / "python"), str(ROOT / "scripts" / "huge_pages.py"), "always"]
+    return meson_step(BUILD, ["quick"], rebuild=False, wrapper=wrapper)
 
 
 def pytest_step(marks: str, *arguments: str) -> Counts:
@@ -391,6 +404,7 @@ STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
     "all": [
         ("lint", lint_step),
         ("C tests", lambda: meson_step(BUILD, [])),
+        ("C tests in huge pages", huge_pages_step),
         ("unit tests under valgrind", lambda: valgrind_step("valgrind")),
         ("address and undefined behavior sanitizers", lambda: sanitizer_step("address")),
         ("thread sanitizer", lambda: sanitizer_step("thread")),

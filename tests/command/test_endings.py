@@ -186,6 +186,34 @@ def test_a_shell_script(tmp_path: Path, number: signal.Signals) -> None:
     assert list((tmp_path / "made").iterdir()) == []
 
 
+@pytest.mark.parametrize("number", SIGNALS)
+def test_setting_of_huge_pages(folder: Path, nap: str, number: signal.Signals) -> None:
+    """It stands while the command runs, and what the file had is there again afterwards."""
+    file = folder / "enabled"
+    file.write_text("always [never] madvise\n")
+    program = f"""{HEAD}
+import huge_pages
+huge_pages.FILE = folder / "enabled"
+sys.argv[1:] = ["always", "sh", "-c", f"cp {{folder}}/enabled {{folder}}/seen;"
+                f"echo began >{{folder}}/log; exec sleep {{nap}}"]
+ending.exceptions_for_signals()
+sys.exit(huge_pages.main())
+"""
+    end_one(program, folder, nap, number)
+    assert (folder / "seen").read_text() == "always"
+    wait_until(lambda: file.read_text() == "never\n", "the setting is not put back")
+
+
+def test_status_of_a_command_in_huge_pages(tmp_path: Path) -> None:
+    (tmp_path / "enabled").write_text("always [never] madvise\n")
+    head = f"{HEAD}import huge_pages\n"
+    for place, status in ((tmp_path / "enabled", 7), (tmp_path / "missing", 77)):
+        call = f'huge_pages.FILE = Path("{place}")\nsys.argv[1:] = ["always", "sh", "-c", "exit 7"]'
+        command = [sys.executable, "-c", f"{head}{call}\nsys.exit(huge_pages.main())"]
+        done = subprocess.run([*command, tmp_path, "0"], capture_output=True, check=False)
+        assert done.returncode == status
+
+
 def test_scripts_that_make_or_start_something() -> None:
     """Each of them unwinds its blocks when it is ended."""
     wanted = re.compile(r"TemporaryDirectory|Popen|ending\.(run|started)")
