@@ -52,6 +52,8 @@ static struct page *block_make_locked(struct zone *zone, const struct request *r
         touched_set_locked(first, request->count);
         if (request->one_object)
                 begun_set_locked(first);
+        else
+                packed_set_locked(first, request->count);
         if (request->large) {
                 add_owned(&zone->large_handed_out, 1);
                 add_owned(&zone->large_blocks, 1);

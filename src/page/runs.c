@@ -15,6 +15,10 @@
  *        Otherwise blocks that come and go would begin at ever other pages, until all of the heap
  *        has memory. The pages in front of a block so placed are mostly pages that slabs had; they
  *        are the shortest run for slabs again.
+ * RUN-5  A program fills blocks for several objects, so all of their pages have memory. Such a block
+ *        goes where others were, if that is less than PACKED_PAGES from the low end of its run. At
+ *        that end it would often take the place of a block for a single object, of which only the
+ *        beginning has memory, and in each round of such blocks the place of another.
  *
  * Owners of blocks may set the kind of their own first page at any time, to other values than
  * these and not under the zone's lock; so kinds are read and written as relaxed atomics.
@@ -27,6 +31,7 @@ enum {
         BIN_STEPS = 4,  /* bins a doubling, from EXACT_PAGES on */
         EXACT_PAGES = 32,
         PLACE_PAGES = 256,
+        PACKED_PAGES = 512,
         ROW_PAGES = 8, /* longest blocks of which several are taken in a row */
 };
 _Static_assert((int)BINS == EXACT_PAGES + (32 - 5) * BIN_STEPS, "every length has a bin");
@@ -280,6 +285,15 @@ static uint32_t place_locked(const struct page *run, uint32_t first, size_t coun
         return begun_first_locked(first, min_of(others + 1, near), align);
 }
 
+/* The page where a block for several objects begins, in a run that has room for it (RUN-5). */
+static uint32_t place_packed_locked(const struct page *run, uint32_t first, size_t count,
+                                    size_t align)
+{
+        size_t others = page_number(run) + (size_t)run->length - first - count;
+
+        return packed_first_locked(first, min_of(others + 1, (size_t)PACKED_PAGES), count, align);
+}
+
 uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32_t limit,
                            bool one_object, unsigned int *blocks)
 {
@@ -301,8 +315,9 @@ uint32_t range_find_locked(struct zone *zone, size_t count, size_t align, uint32
         if (!run)
                 return 0;
         first = (uint32_t)round_up((size_t)page_number(run), align);
-        if (one_object && run->state != 0)
-                first = place_locked(run, first, count, align);
+        if (run->state != 0)
+                first = one_object ? place_locked(run, first, count, align)
+                                   : place_packed_locked(run, first, count, align);
         room = page_number(run) + (size_t)run->length - first;
         /* The rest of the run would be the shortest for the next block, too. */
         *blocks = count % align ? 1 : (unsigned int)min_of((size_t)*blocks, room / count);

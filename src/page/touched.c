@@ -2,7 +2,8 @@
 /*
  * The touched bitmap (PAGE-4): a bit is set when its page is handed out and cleared when the
  * page is purged. Runs are handled a word at a time; most words are all set or all clear. Beside
- * each touched bit stands a bit for the page that a block began with; both are cleared together.
+ * each touched bit stand a bit for the page that a block began with, and a bit for pages of blocks
+ * that have several objects; all three are cleared together.
  */
 #include "page/zone.h"
 
@@ -64,6 +65,7 @@ void touched_clear_locked(uint32_t first, size_t count)
 
                 cut.word->touched &= ~cut.mask;
                 cut.word->begun &= ~cut.mask;
+                cut.word->packed &= ~cut.mask;
                 first += (uint32_t)cut.pages;
                 count -= cut.pages;
         }
@@ -142,6 +144,50 @@ uint32_t begun_first_locked(uint32_t first, size_t count, size_t align)
                 }
                 from += (uint32_t)cut.pages;
                 count -= cut.pages;
+        }
+        return first;
+}
+
+void packed_set_locked(uint32_t first, size_t count)
+{
+        zone_locked_check(zone_of(first));
+        while (count != 0) {
+                struct cut cut = first_cut(first, count);
+
+                debug_check((cut.word->touched & cut.mask) == cut.mask);
+                cut.word->packed |= cut.mask;
+                first += (uint32_t)cut.pages;
+                count -= cut.pages;
+        }
+}
+
+/* The first of these pages whose bit is @set; the page behind them if there is none. */
+static uint32_t packed_next(uint32_t first, size_t count, bool set)
+{
+        while (count != 0) {
+                struct cut cut = first_cut(first, count);
+                uint64_t bits = (set ? cut.word->packed : ~cut.word->packed) & cut.mask;
+
+                if (bits)
+                        return (uint32_t)round_down(first, 64) + (uint32_t)__builtin_ctzll(bits);
+                first += (uint32_t)cut.pages;
+                count -= cut.pages;
+        }
+        return first;
+}
+
+uint32_t packed_first_locked(uint32_t first, size_t near, size_t count, size_t align)
+{
+        size_t end = first + near;
+        size_t at = first;
+
+        zone_locked_check(zone_of(first));
+        while ((at = round_up((size_t)packed_next((uint32_t)at, end - at, true), align)) < end) {
+                uint32_t behind = packed_next((uint32_t)at, count, false);
+
+                if (behind == at + count)
+                        return (uint32_t)at;
+                at = min_of((size_t)behind, end);
         }
         return first;
 }

@@ -68,10 +68,11 @@ struct zone {
 /* The first system_nodes() zones are in use. */
 extern KMEM_HIDDEN struct zone zones[NODES_MAX];
 
-/* Two facts about 64 pages, a bit each. */
+/* Three facts about 64 pages, a bit each. */
 struct touched_word {
         uint64_t touched; /* handed out since it was last purged */
         uint64_t begun;   /* touched, and a block for a single object began with it since */
+        uint64_t packed;  /* touched, and a block for several objects had it since */
 };
 
 /* Where the heap ends so far, and the tables that all zones have in common. */
@@ -156,6 +157,14 @@ KMEM_HIDDEN void begun_set_locked(uint32_t number);
  * none.
  */
 KMEM_HIDDEN uint32_t begun_first_locked(uint32_t first, size_t count, size_t align);
+
+/* A block for several objects has these pages, which are touched (RUN-5). */
+KMEM_HIDDEN void packed_set_locked(uint32_t first, size_t count);
+/*
+ * The first page, in steps of @align pages and less than @near pages behind @first, from which on
+ * such blocks had @count pages; @first if there is none.
+ */
+KMEM_HIDDEN uint32_t packed_first_locked(uint32_t first, size_t near, size_t count, size_t align);
 
 /*
  * A copy of the bits of a block below 32 MiB, for the stack. Above 16 MiB a bit stands for two pages:

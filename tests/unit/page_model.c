@@ -128,6 +128,7 @@ static size_t check_run(const struct zone *zone, struct page *page, unsigned int
                 else
                         assert_true(range_is_zero(page_words(number), PAGE_SIZE));
                 assert_true(page_is_touched(number) || !page_was_begun(number));
+                assert_true(page_is_touched(number) || !page_was_packed(number));
         }
         assert_int_equal(page_at(end - 1)->length, page->length);
         assert_int_equal(page->state, touched);

@@ -30,6 +30,11 @@ static inline bool page_was_begun(uint32_t number)
         return frontier.touched_bits[number / 64].begun >> number % 64 & 1;
 }
 
+static inline bool page_was_packed(uint32_t number)
+{
+        return frontier.touched_bits[number / 64].packed >> number % 64 & 1;
+}
+
 /* Writes the owner into each page, and checks that it is still there. */
 void model_take(struct page *page, size_t count, uint32_t owner);
 void model_check(struct page *page, size_t count, uint32_t owner);

@@ -196,6 +196,52 @@ static void test_beginnings_are_forgotten(void **state)
         model_check_all();
 }
 
+/* A block for several objects goes where others were, if that is near; others take what is before. */
+static void test_blocks_of_objects_return(void **state)
+{
+        (void)state;
+        hole(AREA, AREA_PAGES);
+        assert_int_equal(placed(8, 1), AREA);
+        fill_low_end(AREA + 8, 4);
+        assert_int_equal(placed(8, 1), AREA + 12);
+        hole(AREA, 20);
+        fill_low_end(AREA + 8, 4);
+        assert_int_equal(placed(8, 1), AREA);
+        assert_int_equal(placed(8, 1), AREA + 12);
+        model_check_all();
+
+        /* All of its pages, in one place, aligned, and several blocks side by side. */
+        hole(AREA, 20);
+        fill_low_end(AREA, 5);
+        hole(AREA, 5);
+        fill_low_end(AREA, 12);
+        hole(AREA, 12);
+        model_take(pages_alloc_many(4, 4, NODE_ANY, 2, false), 8, 1);
+        assert_int_equal(page_number(all + AREA) % 4, 1);
+        hole(AREA + 3, 8);
+        model_check_all();
+
+        /* Forgotten with the purge, and not beyond 512 pages. */
+        for (size_t far = 511; far <= 512; far++) {
+                start(NULL);
+                hole(AREA, AREA_PAGES);
+                assert_int_equal(placed(far, 1), AREA);
+                fill_low_end(AREA + far, 4);
+                hole(AREA, far + 4);
+                fill_low_end(AREA + (far < 512 ? far : 0), 4);
+        }
+        start(NULL);
+        hole(AREA, AREA_PAGES);
+        assert_int_equal(placed(40, 1), AREA);
+        fill_low_end(AREA + 40, 4);
+        hole(AREA, 44);
+        pages_purge_all(0);
+        assert_int_equal(placed(AREA_PAGES, 1), AREA);
+        hole(AREA, AREA_PAGES);
+        fill_low_end(AREA, 4);
+        model_check_all();
+}
+
 static size_t resident_pages(void)
 {
         static unsigned char resident[1024];
@@ -213,6 +259,55 @@ static size_t resident_pages(void)
                 left -= pages;
         }
         return count * (system_page_bytes() / PAGE_SIZE);
+}
+
+/*
+ * Rounds of blocks with only the first page written, as short as the two blocks for several objects
+ * that come now and then, written whole. The resident memory in the end is not much more than the
+ * memory written at once.
+ */
+static void test_residue_of_short_blocks(void **state)
+{
+        enum { ROUNDS = 100, BLOCKS = 600, BLOCK_PAGES = 8, SMALL_PAGES = 4, MOST = 64 };
+        struct random random = {1};
+        struct page *block[BLOCKS];
+
+        (void)state;
+        assert_true(heap_renew(HEAP_BYTES));
+        heap_keep_pages_small();
+        for (size_t round = 0; round < ROUNDS; round++) {
+                struct page *packed = NULL;
+                size_t left = 0;
+
+                for (size_t i = 0; i < BLOCKS; i++) {
+                        if (left-- == 0) {
+                                struct page *page =
+                                        pages_alloc_many(SMALL_PAGES, 1, NODE_ANY, 2, false);
+
+                                left = MOST / 2 + random_below(&random, MOST / 2);
+                                while (page) {
+                                        struct page *next = page_list_next(page);
+
+                                        memset(page_address(page), 1, SMALL_PAGES << PAGE_SHIFT);
+                                        page->next = packed ? page_number(packed) : 0;
+                                        packed = page;
+                                        page = next;
+                                }
+                        }
+                        block[i] = pages_alloc_many(BLOCK_PAGES, 1, NODE_ANY, 1, true);
+                        memset(page_address(block[i]), 1, PAGE_SIZE);
+                }
+                for (size_t i = 0; i < BLOCKS; i++)
+                        pages_free(block[i], BLOCK_PAGES);
+                while (packed) {
+                        struct page *next = page_list_next(packed);
+
+                        packed->next = 0;
+                        pages_free(packed, SMALL_PAGES);
+                        packed = next;
+                }
+        }
+        assert_true(resident_pages() < 2 * BLOCKS);
 }
 
 /*
@@ -525,6 +620,8 @@ int main(void)
                 cmocka_unit_test_setup(test_growth_over_a_run, start),
                 cmocka_unit_test_setup(test_blocks_begin_where_others_began, start),
                 cmocka_unit_test_setup(test_beginnings_are_forgotten, start),
+                cmocka_unit_test_setup(test_blocks_of_objects_return, start),
+                cmocka_unit_test_setup(test_residue_of_short_blocks, start),
                 cmocka_unit_test_setup(test_residue_does_not_pile_up, start),
                 cmocka_unit_test_setup(test_look_before_handing_out, start),
                 cmocka_unit_test_setup(test_many_of_odd_length, start),
