@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Run the tests and count them.
 
-    run_tests.py quick|all
+    run_tests.py quick|all [STEP...]
 
-Each step runs one tool and reads that tool's own machine-readable result; a
-tool that ends badly without naming a failed test counts as one failure. The
-last line printed is "N passed, N failed, N skipped".
+All steps run in their order, or those whose names contain a STEP. Each step
+runs one tool and reads that tool's own machine-readable result; a tool that
+ends badly without naming a failed test counts as one failure. The last line
+printed is "N passed, N failed, N skipped".
 
 With KMEM_CI set, skipped tests of real programs (tests/programs, Meson suite
 `programs`) count as failed.
@@ -422,26 +423,50 @@ STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
 }
 
 
+def steps_of(words: list[str]) -> list[tuple[str, Callable[[], Counts]]]:
+    """The steps that a command line chooses; none if it is wrong."""
+    if not words or words[0] not in STEPS:
+        return []
+    steps = STEPS[words[0]]
+    wanted = words[1:]
+    if not all(any(word in name for name, _ in steps) for word in wanted):
+        return []
+    return [step for step in steps if not wanted or any(word in step[0] for word in wanted)]
+
+
+def counts_of(name: str, step: Callable[[], Counts]) -> Counts:
+    """What a step counts; a step that cannot go on is a failure, and the others follow it."""
+    try:
+        return step()
+    except Exception as error:
+        counts = Counts()
+        counts.fail(f"{name}: {type(error).__name__}: {one_line(str(error))}")
+        return counts
+
+
 def main() -> int:
-    if sys.argv[1:] not in (["quick"], ["all"]):
-        print("usage: run_tests.py quick|all", file=sys.stderr)
+    steps = steps_of(sys.argv[1:])
+    if not steps:
+        print("usage: run_tests.py quick|all [STEP...], where a STEP is one of", file=sys.stderr)
+        print(
+            *dict.fromkeys(name for size in STEPS.values() for name, _ in size),
+            sep="\n",
+            file=sys.stderr,
+        )
         return 2
     size = sys.argv[1]
     os.environ["KMEM_TEST_SIZE"] = size  # tests scale their own work by it
     total = Counts()
     rows = []
-    for name, step in STEPS[size]:
+    for name, step in steps:
         start = time.monotonic()
         print(f"== {name}", flush=True)
-        counts = step()
+        counts = counts_of(name, step)
         total.add(counts)
-        rows.append((name, counts, time.monotonic() - start))
-    print("==")
-    for name, counts, seconds in rows:
-        print(
-            f"{name}: {counts.passed} passed, {counts.failed} failed, "
-            f"{counts.skipped} skipped in {seconds:.0f} s"
-        )
+        figures = f"{counts.passed} passed, {counts.failed} failed, {counts.skipped} skipped"
+        rows.append(f"{name}: {figures} in {time.monotonic() - start:.0f} s")
+        print(f"== {rows[-1]}", flush=True)
+    print("==", *rows, sep="\n")
     for note in total.notes:
         print(note)
     if total.passed == 0:
