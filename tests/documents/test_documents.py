@@ -159,7 +159,6 @@ def test_every_kept_file_is_known() -> None:
         "hunt",
         "tails",
         "heaps-check",
-        "heaps-slob",
         "heaps-winners",
         "import-speed",
         "misuse",
