@@ -4,7 +4,7 @@
  * beginning of each is written. Between them are small blocks, for data beside a message. The
  * result depends on whether a buffer gets pages that another buffer wrote before it.
  *
- * buffer=131072|300000  bytes of a buffer, of which 4 KiB are written
+ * buffer=131072|300000|32768  bytes of a buffer, of which 4 KiB are written
  *
  * Rounds of 10,000 buffers and as many blocks of 512 bytes, all freed at the end of a round in the
  * order they were made. Threads share nothing. Peak: 45 MiB written, in all.
@@ -21,7 +21,7 @@ enum {
 };
 
 static struct workload_choice choices[] = {
-        {"buffer", {"131072", "300000"}, 0},
+        {"buffer", {"131072", "300000", "32768"}, 0},
 };
 
 /* The beginning of a buffer is the block that is written and read. */

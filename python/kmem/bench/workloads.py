@@ -129,6 +129,13 @@ WORKLOADS = (
         ("buffer=300000",),
         threads_per_cpu=0,
     ),
+    Workload(
+        "sparse buffers 32k",
+        "sparse_buffers",
+        "the same with buffers of 32 KiB",
+        ("buffer=32768",),
+        threads_per_cpu=0,
+    ),
     Workload("growing", "growing", "arrays that are appended to and grow by realloc"),
     Workload(
         "phases",
