@@ -26,8 +26,8 @@
 #define FREED_MARK_NUMBER -0x2b5c3e19
 #define FREED_MARK ((int64_t)FREED_MARK_NUMBER)
 
-/* The program's own types wrote the word. */
-typedef int64_t __attribute__((__may_alias__)) freed_word;
+/* The program's own types wrote the word, and a wrong pointer may lie anywhere. */
+typedef int64_t __attribute__((__may_alias__, __aligned__(1))) freed_word;
 
 static inline bool freed_is_marked(const void *object)
 {

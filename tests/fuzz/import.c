@@ -25,7 +25,7 @@ void lives_add(struct lives *lives, const struct lives_event *event)
         expect((event->operation & TRACE_OPERATION_MASK) <= TRACE_FREE);
         expect(event->site <= import->sites.count);
         expect(event->cache <= TRACE_CACHE_UNKNOWN + caches);
-        expect(event->thread >= 0);
+        expect(event->thread >= -1); /* -1: of a task that is gone */
         expect(event->cpu < import->cpus_most);
 }
 
