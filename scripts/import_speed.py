@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import ending
+
 from kmem.common.tree import build
 from kmem.importing.text import TOOL
 
@@ -95,7 +97,10 @@ def measured(file: Path, trace: Path) -> dict[str, float]:
     began = time.monotonic()
     with file.open("rb") as text:
         process = subprocess.Popen(
-            [TOOL, trace, "0", "4096", "speed"], stdin=text, stdout=subprocess.PIPE, text=True
+            ending.tied([TOOL, trace, "0", "4096", "speed"]),
+            stdin=text,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         peak = 0
         while process.poll() is None:
@@ -154,4 +159,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     main()

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import ending
 from elftools.elf.elffile import ELFFile
 
 from kmem.bench.profile_cost import count_samples
@@ -142,4 +143,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     main()

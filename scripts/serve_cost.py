@@ -20,6 +20,8 @@ import threading
 import time
 from pathlib import Path
 
+import ending
+
 TREE = Path(__file__).resolve().parent.parent
 LIBRARY = TREE / "build" / "src" / "libkmem-malloc.so"
 # The second allocates as many different sizes as the first, and then waits.
@@ -122,4 +124,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    ending.exceptions_for_signals()
     main()
