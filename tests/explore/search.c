@@ -294,6 +294,20 @@ static void tell_end(int status)
                          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
+/* Waits for a child, and tells how it failed. Returns its status. */
+static int end_of(pid_t child)
+{
+        int status;
+
+        if (child < 0)
+                explore_fail("fork: %s", strerror(errno));
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+                ;
+        if (status)
+                tell_end(status);
+        return status;
+}
+
 /*
  * The rest of the search with another choice, in a child. True in the child; false in the parent,
  * when the child has searched to the end and found nothing.
@@ -303,7 +317,6 @@ static bool branch(void)
         unsigned int steps = search->steps;
         unsigned int turns = search->schedule.count;
         pid_t child;
-        int status;
 
         if (deadline_ms && search_processor_ms() > deadline_ms) {
                 search->late = true;
@@ -314,14 +327,8 @@ static bool branch(void)
                 limit_loops();
                 return true;
         }
-        if (child < 0)
-                explore_fail("fork: %s", strerror(errno));
-        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-                ;
-        if (status) {
-                tell_end(status);
+        if (end_of(child))
                 _exit(EXIT_FAILED);
-        }
         if (search->late)
                 end_process(0);
         search->steps = steps;
@@ -723,7 +730,6 @@ bool explore_fork(const struct place *place)
         unsigned int steps;
         unsigned int turns;
         pid_t child;
-        int status;
 
         if (self < 0 || !forks_left)
                 explore_fail("%s: more forks than the scenario has said", place->text);
@@ -752,14 +758,8 @@ bool explore_fork(const struct place *place)
                 memory = MEMORY_SC;
                 return true;
         }
-        if (child < 0)
-                explore_fail("fork: %s", strerror(errno));
-        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-                ;
-        if (status) {
-                tell_end(status);
+        if (end_of(child))
                 _exit(EXIT_FAILED);
-        }
         search->steps = steps;
         search->schedule.count = turns;
         return false;
@@ -836,7 +836,6 @@ static __attribute__((noreturn)) void run(void)
 static void run_in_child(void)
 {
         pid_t child;
-        int status;
 
         search->processor_ns = all_ns();
         child = fork();
@@ -844,12 +843,7 @@ static void run_in_child(void)
                 is_child = true;
                 run();
         }
-        if (child < 0)
-                explore_fail("fork: %s", strerror(errno));
-        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-                ;
-        if (status)
-                tell_end(status);
+        end_of(child);
 }
 
 /* ---- The search -------------------------------------------------------------------------- */
