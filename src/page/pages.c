@@ -261,6 +261,22 @@ struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero)
         return exact_alloc(count, align_pages, zero, NULL);
 }
 
+/* Clears the pages of a block that were touched, each row of neighbours in one call. */
+static void clear_touched(struct page *page, size_t count, const struct touched_bits *bits)
+{
+        size_t first = 0;
+
+        while (first < count) {
+                size_t end = first;
+
+                while (end < count && touched_bit(bits, end))
+                        end++;
+                if (end != first)
+                        memset(page_address(page + first), 0, (end - first) << PAGE_SHIFT);
+                first = end + 1;
+        }
+}
+
 struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
 {
         struct touched_bits bits;
@@ -275,11 +291,10 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
          * program uses none of them afterwards, and ten times so if it uses all. Pages that were
          * never touched stay untouched.
          */
-        if (!few)
+        if (few)
+                clear_touched(page, count, &bits);
+        else
                 memset(page_address(page), 0, count << PAGE_SHIFT);
-        for (size_t i = 0; few && i < count; i++)
-                if (touched_bit(&bits, i))
-                        memset(page_address(page + i), 0, PAGE_SIZE);
         return page;
 }
 
