@@ -14,6 +14,7 @@
 #include "percpu/figures.h"
 #include "percpu/handed.h"
 #include "percpu/marks.h"
+#include "percpu/rest.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -24,6 +25,9 @@ extern void __libc_free(void *block) __attribute__((weak));
 
 /* A smaller object would waste most of a mapping of its own. */
 enum { MAPPED_ALONE_BYTES = 2048 };
+
+/* Longer blocks of calloc leave pages alone that were never touched. */
+enum { CLEARED_MOST = 256 << 10 };
 
 /* Nothing is mapped below it, so libc has no block there either. */
 enum { LEAST_ADDRESS = 4096 };
@@ -92,7 +96,8 @@ static void *alloc_pages_of_class(size_t size, gfp_t flags)
         void *object = NULL;
 
         /* A profile would miss them: such objects are too large for samples, large blocks are not. */
-        if (!(flags & ~__GFP_ZERO) && !is_profiling())
+        if (!(flags & ~__GFP_ZERO) && !is_profiling() &&
+            (!(flags & __GFP_ZERO) || size <= CLEARED_MOST))
                 cache = class_cache_paged(size);
         if (cache)
                 object = flags & __GFP_ZERO ? pages_to_clear(cache, size, &refused)
@@ -375,6 +380,7 @@ static inline bool free_looked_at(struct kmem_cache *cache, void *block)
         load_for_push();
         return cache->fast_offset != cache->pair_offset && cache->marks_freed &&
                cache_is_object(cache, block) && !freed_is_marked(block) &&
+               (!cache_is_of_pages(cache) || rest_has_room(cache, slot_current())) &&
                rseq_push_marked(cache->fast_offset, block);
 }
 

@@ -18,13 +18,14 @@
 #include "base/options.h"
 #include "engines/hardened/hardened.h"
 #include "lang/text.h"
+#include "machine/message.h"
 
 #include <string.h>
 
 enum {
         CLASSES_MAX = 96,
         COARSE_HEAP_BYTES = 4 << 20, /* with more malloc has all classes */
-        PAGED_MAX = 256 << 10,
+        PAGED_MAX = 1024 << 10,
 };
 
 static uint32_t class_sizes[CLASSES_MAX]; /* ascending */
@@ -74,6 +75,7 @@ static void init_paged(void)
                         if (size >= 65536)
                                 step = (1u << (fls(size) - 1)) / 4;
                         size += step;
+                        check_or_die(paged_end < CLASSES_MAX);
                         class_sizes[paged_end++] = size;
                 }
 }

@@ -24,6 +24,7 @@
 #include "percpu/handed.h"
 #include "percpu/kernel_rule.h"
 #include "percpu/marks.h"
+#include "percpu/rest.h"
 #include "percpu/statistics.h"
 #include "percpu/stock.h"
 #include "record/record.h"
@@ -100,12 +101,6 @@ static void give_indexes(struct kmem_cache *cache)
 static bool cache_keeps_objects(const struct kmem_cache *cache)
 {
         return cache->ctor || cache->flags & SLAB_TYPESAFE_BY_RCU;
-}
-
-/* Whether it is a class of whole pages, whose objects malloc's slow path alone hands out. */
-static bool cache_is_of_pages(const struct kmem_cache *cache)
-{
-        return cache->flags & SLAB_KMALLOC && cache->size > CLASS_BYTES_MAX;
 }
 
 /*
@@ -244,6 +239,8 @@ int percpu_setup(struct kmem_cache *cache)
                 return error;
         }
         owners_setup(cache);
+        if (cache_is_of_pages(cache))
+                rest_add_class(cache);
         /* Release: a thread that finds the cache by its index (acquire) finds it complete. */
         store_release(&caches_by_index[cache_index(cache)], cache);
         return 0;
@@ -318,8 +315,10 @@ struct sheaf *percpu_take_full(struct kmem_cache *cache, struct slot *slot,
  */
 static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
 {
-        sheaf_set_size(sheaf,
-                       cache->engine->take(cache, &record->engine, sheaf->object, sheaf->capacity));
+        uint32_t count =
+                cache_is_of_pages(cache) ? rest_refill(cache, sheaf->capacity) : sheaf->capacity;
+
+        sheaf_set_size(sheaf, cache->engine->take(cache, &record->engine, sheaf->object, count));
         PROBE3(refill, cache->name, sheaf->size, cache->size);
         count_sheaf_events(cache, SHEAF_REFILL, sheaf->size);
         if (sheaf->size) {
@@ -677,7 +676,8 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         percpu_after_fork();
         marks_gate(slot);
         reclaim_ask();
-        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot) {
+        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot ||
+            (cache_is_of_pages(cache) && !rest_has_room(cache, slot))) {
                 objects_give(cache, record, &object, 1);
                 return true;
         }

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -381,18 +382,27 @@ static void zeroed_pages(size_t size)
         }
 }
 
-/* Blocks of 32 to 256 KiB are objects of classes of pages, unless they were moved. */
-static void classes_of_pages(void **state)
+static void skip_without_classes_of_pages(void)
 {
-        static const size_t sizes[][2] = {
-                {32769, 36864}, {65536, 65536}, {65537, 81920}, {131073, 163840}, {262144, 262144}};
-        char *block, *moved;
-
         skip_unless_engine(slub_engine);
         if (options.classes == CLASSES_KERNEL)
                 skip_because("classes=kernel has none");
         if (!cache_would_have_sheaves("kmalloc-36k", 0))
                 skip_because("debug caches have no sheaves");
+}
+
+/*
+ * Blocks of 32 KiB to 1 MiB are objects of classes of pages, unless they were moved, or are zeroed and
+ * above 256 KiB.
+ */
+static void classes_of_pages(void **state)
+{
+        static const size_t sizes[][2] = {
+                {32769, 36864}, {65536, 65536}, {65537, 81920}, {131073, 163840}, {262144, 262144}};
+        static const size_t longer[][2] = {{262145, 327680}, {1 << 20, 1 << 20}};
+        char *block, *moved;
+
+        skip_without_classes_of_pages();
         for (size_t i = 0; i < array_size(sizes); i++) {
                 block = malloc(hide(sizes[i][0]));
                 check(block && cache_of(block));
@@ -401,7 +411,16 @@ static void classes_of_pages(void **state)
                 free(block);
                 zeroed_pages(sizes[i][0]);
         }
-        block = malloc(hide(262145));
+        for (size_t i = 0; i < array_size(longer); i++) {
+                block = malloc(hide(longer[i][0]));
+                check(block && cache_of(block));
+                check_equal(malloc_usable_size(block), longer[i][1]);
+                free(block);
+                block = calloc(1, hide(longer[i][0]));
+                check(block && !cache_of(block) && is_filled(block, 0, longer[i][0]));
+                free(block);
+        }
+        block = malloc(hide((1 << 20) + 1));
         check(block && !cache_of(block));
         free(block);
         block = malloc(hide(40000));
@@ -412,6 +431,96 @@ static void classes_of_pages(void **state)
         moved = realloc(moved, hide(40000));
         check(moved && moved[39999] == 7);
         free(moved);
+}
+
+enum { PAGE_CLASSES = 24, BLOCKS_OF_CLASS = 8 };
+
+/* The sizes of the classes of pages, ascending; returns their number. */
+static unsigned int sizes_of_pages(size_t sizes[PAGE_CLASSES])
+{
+        unsigned int count = 0;
+        const struct kmem_cache *cache;
+
+        for (size_t size = class_bytes_max() + 1; (cache = class_cache_paged(size)); size++) {
+                check(count < PAGE_CLASSES);
+                size = sizes[count++] = cache->size;
+        }
+        return count;
+}
+
+static void *resting_block(struct kmem_cache *cache)
+{
+        void *block = percpu_alloc_resting(cache);
+
+        percpu_unmark(cache, block);
+        return block;
+}
+
+static size_t bytes_at_rest(const size_t *sizes, unsigned int count)
+{
+        size_t bytes = 0;
+
+        for (unsigned int i = 0; i < count; i++) {
+                struct kmem_cache_info info = {.size = sizeof(info)};
+
+                check_equal(kmem_cache_info(class_cache_paged(sizes[i]), &info), 0);
+                bytes += info.objects_resting * sizes[i];
+        }
+        return bytes;
+}
+
+/*
+ * REST-1: however many blocks of pages are freed, a MiB of them rests in a slot of a small heap, and a
+ * block of each class (REST-2). REST-2: a block whose class has none at rest comes to rest though the slot
+ * is full.
+ */
+static void blocks_of_pages_rest(void **state)
+{
+        static void *blocks[PAGE_CLASSES][BLOCKS_OF_CLASS];
+        size_t sizes[PAGE_CLASSES];
+        size_t sum = 0;
+        unsigned int count;
+        void *rested[64];
+        cpu_set_t all, here;
+        size_t taken = 0;
+        struct kmem_cache *last;
+        size_t share;
+        void *block;
+
+        skip_without_classes_of_pages();
+        /* The thread stays with its slot. */
+        check_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+        CPU_ZERO(&here);
+        CPU_SET((size_t)sched_getcpu(), &here);
+        check_equal(sched_setaffinity(0, sizeof(here), &here), 0);
+        count = sizes_of_pages(sizes);
+        heap_trim(0);
+        for (unsigned int i = 0; i < count; i++)
+                for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
+                        check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
+        /* Without a bound, all that sheaves, stocks and barns have room for would rest. */
+        last = class_cache_paged(sizes[count - 1]);
+        for (unsigned int i = 0; i < count - 1; i++) {
+                sum += sizes[i];
+                for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
+                        free(blocks[i][k]);
+        }
+        share = max_of(heap.accessible_bytes / 4, (size_t)1 << 20);
+        check(bytes_at_rest(sizes, count - 1) <= share + slots_made_count() * sum);
+        while (taken < array_size(rested) && (rested[taken] = resting_block(last)) != NULL)
+                taken++;
+        check(taken < array_size(rested));
+        block = blocks[count - 1][0];
+        free(block);
+        if (!cache_is_closed(last) && last->sheaf_capacity) {
+                check(resting_block(last) == block);
+                free(block);
+        }
+        for (unsigned int k = 1; k < BLOCKS_OF_CLASS; k++)
+                free(blocks[count - 1][k]);
+        while (taken)
+                free(rested[--taken]);
+        check_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
 static void mallinfo_counts(void **state)
@@ -1104,6 +1213,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(resting_elsewhere),
                 cmocka_unit_test(frees_are_interchangeable),
                 cmocka_unit_test(classes_of_pages),
+                cmocka_unit_test(blocks_of_pages_rest),
                 cmocka_unit_test(mallinfo_counts),
                 cmocka_unit_test(trim),
                 cmocka_unit_test(trim_in_a_loop),

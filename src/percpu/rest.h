@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Free blocks of the classes of pages rest in a slot's sheaves and stocks, within a bound of bytes:
+ * a sheaf bounds its objects, but a few blocks of each of 24 classes are many megabytes.
+ *
+ * REST-1  A slot's budget is the bytes that may still come to rest before they are counted anew. A
+ *         block that comes takes its size off the budget, and a block that goes gives nothing back;
+ *         so a count can only find more room, but for blocks that other slots passed on. The budget
+ *         is a hint: a thread that moves, or two that store at once, only shift the next count.
+ * REST-2  A block comes whatever the budget says if none of its class rests in the slot, so that
+ *         pairs of malloc and free keep their block in a slot that is full of other classes.
+ */
+#ifndef KMEM_PERCPU_REST_H
+#define KMEM_PERCPU_REST_H
+
+#include "engines/caches.h"
+#include "kmem.h"
+#include "percpu/slot.h"
+
+/* Whether it is a class of whole pages, whose objects malloc's slow path alone hands out. */
+static inline bool cache_is_of_pages(const struct kmem_cache *cache)
+{
+        return cache->flags & SLAB_KMALLOC && cache->size > CLASS_BYTES_MAX;
+}
+
+/* Counts a new class of pages from now on. Under cache_mutex. */
+KMEM_HIDDEN void rest_add_class(struct kmem_cache *cache);
+/* rest_has_room where the budget is used up: counts, and sets the budget. */
+KMEM_HIDDEN bool rest_count(struct kmem_cache *cache, struct slot *slot);
+
+/* Whether a freed block of a class of pages may rest in the slot; if so, it is taken off the budget. */
+static inline bool rest_has_room(struct kmem_cache *cache, struct slot *slot)
+{
+        uint64_t budget = load_relaxed(&slot->rest_budget);
+
+        if (unlikely(budget < cache->size))
+                return rest_count(cache, slot);
+        store_relaxed(&slot->rest_budget, budget - cache->size);
+        return true;
+}
+
+/* Blocks that a refill of a class of pages takes: what the budget has room for, at least one. */
+static inline uint32_t rest_refill(const struct kmem_cache *cache, uint32_t capacity)
+{
+        uint64_t room = load_relaxed(&slot_current()->rest_budget) / cache->size;
+
+        return (uint32_t)max_of(min_of(room, (uint64_t)capacity), (uint64_t)1);
+}
+
+#endif
