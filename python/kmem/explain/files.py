@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kmem.common.errors import KmemError
 from kmem.explain.items import Attribute
-from kmem.explain.mail import decoded
+from kmem.explain.lines import lines_of
 from kmem.explain.reader import Collector, share_memory
 from kmem.explain.table import Reading
 from kmem.traces.attribute_tree import PARSERS
@@ -30,8 +30,8 @@ DAMAGED = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, Valu
 
 
 def read_text(collector: Collector, content: bytes) -> None:
-    lines = content.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
-    collector.take_lines(decoded([line.rstrip("\r") for line in lines]))
+    numbers, lines = lines_of(content)
+    collector.take_lines(lines, numbers)
 
 
 def take_attribute(collector: Collector, place: str, cache: str, name: str, content: bytes) -> None:
@@ -174,6 +174,8 @@ def read_file(
 def nothing_found(collector: Collector) -> str:
     """The first line that nobody could read, or that there is none."""
     faults = [fault for fault in collector.reading.unread if fault.file == collector.file]
+    if not faults and collector.comments:
+        return f"only comments in it, lines that begin with #; {EXPECTED}"
     if not faults:
         return f"nothing in it; {EXPECTED}"
     return f"line {faults[0].line}: {faults[0].reason}; {EXPECTED}"

@@ -15,6 +15,7 @@ class Head:
     """The first line of a table; a second head begins the table of a later moment."""
 
     form: str
+    below_totals: bool = False  # the names of columns, without totals those of a part
 
 
 @dataclass(frozen=True)

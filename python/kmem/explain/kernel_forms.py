@@ -34,12 +34,13 @@ COLUMNS = (
 )
 # The line with the names of the columns, of which mails make several; and statistics on lines of
 # their own.
+FIRST_NAMES = ("# name <", "#name <", "name <active_objs>")
 COLUMN_NAMES = (
-    *("# name <", "#name <", "<pagesperslab>", "<objsize>", "slabdata <", "<active_slabs>"),
+    *("<pagesperslab>", "<objsize>", "slabdata <", "<active_slabs>"),
     *(": tunables <", ": slabdata <", ": globalstat", ": cpustat"),
 )
 # Words of the names of the columns, and of a row's statistics, where a mail has folded them.
-FOLDED_NAME = re.compile(r"<\w{1,20}>?|:|tunables|slabdata|globalstat|cpustat", re.ASCII)
+FOLDED_NAME = re.compile(r"<\w{1,20}>?|\w{1,20}>|:|tunables|slabdata|globalstat|cpustat", re.ASCII)
 FOLDED_WORDS = (":", "globalstat", "cpustat")
 # Linux 2.4 has caches as "file lock cache".
 NAME_IN_WORDS = re.compile(r"([A-Za-z]\S*(?: [A-Za-z]\S*){1,3}) (\d[\d :]*)", re.ASCII)
@@ -49,9 +50,13 @@ COLUMNS_1 = ("active", "objects", "objsize", "active slabs", "slabs", "pages of 
 def slabinfo_head(text: str) -> Item | None:
     if match := VERSION.fullmatch(text):
         return Head(SLABINFO_1 if match[1] == "1" else SLABINFO)
+    if text.startswith(FIRST_NAMES):
+        return Head(SLABINFO, below_totals=True)
     if text.startswith(COLUMN_NAMES):
         return Passed()
-    is_folded = "<" in text and all(map(FOLDED_NAME.fullmatch, text.split()))
+    is_folded = "<" in text and all(
+        map(FOLDED_NAME.fullmatch, text.removeprefix("#").removeprefix(" name").split())
+    )
     return Passed() if is_folded else None
 
 
@@ -61,9 +66,14 @@ def folded_statistics(text: str) -> Item | None:
     return Passed() if is_folded else None
 
 
-def full_line(text: str) -> Cache | None:
-    """A line of version 2; what statistics add is left out."""
+def full_line(text: str, *, folded: bool = False) -> Cache | None:
+    """A line of version 2; what statistics, and makers of phones, add is left out.
+
+    Of a line that was folded, the number of its figures says where the parts belong.
+    """
     parts = text.split(" : ")
+    if not folded and len(parts) > 2 and parts[2].startswith("slabdata "):
+        parts[2] = " ".join(parts[2].split()[:4])
     line = match_cache_line(" : ".join(parts[:3]))
     if line is None or any(not part.startswith(("globalstat", "cpustat")) for part in parts[3:]):
         return None
@@ -87,6 +97,14 @@ def slabinfo_line(text: str) -> Item | None:
     fields = text.replace(" :", "").split()
     numbers = [field for field in fields[1:] if field not in ("tunables", "slabdata")]
     return Bad(f"a line of /proc/slabinfo with {wanted(numbers, COLUMNS)}")
+
+
+def cut_line(text: str) -> str:
+    """Why the end of a paste, NAME and less than five numbers, is no row."""
+    _, *numbers = text.split()
+    if not 2 <= len(numbers) < 5 or not all(map(is_number, numbers)):
+        return ""
+    return f"a line of /proc/slabinfo with {len(numbers)} numbers; expected at least 5"
 
 
 def short_line(text: str) -> Item | None:
@@ -149,9 +167,13 @@ SIZES = re.compile(r"(\S+) (\d{1,16})KB (\d{1,16})KB", re.ASCII)
 PAGES = re.compile(r"(?:.* )?slab_reclaimable:(\d{1,16}) slab_unreclaimable:(\d{1,16})", re.ASCII)
 
 
+def out_of_memory_head(text: str) -> Item | None:
+    return Head(OUT_OF_MEMORY) if text == "Unreclaimable slab info:" else None
+
+
 def out_of_memory_line(text: str) -> Item | None:
-    if text == "Unreclaimable slab info:":
-        return Head(OUT_OF_MEMORY)
+    if head := out_of_memory_head(text):
+        return head
     if text == "Name Used Total":
         return Passed()
     if match := PAGES.fullmatch(text):

@@ -19,6 +19,9 @@ HEAD = re.compile(
 )
 HEAD_LINE = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,60}:|[ \t]", re.ASCII)
 QUOTED_PRINTABLE = re.compile(r"Content-Transfer-Encoding:\s*quoted-printable\s*", re.IGNORECASE)
+ENCODED = re.compile(r"=(?:3D|20|C2=A0|E2=80)", re.ASCII)
+LONGEST_ENCODED = 76  # letters of a line in quoted-printable
+LEAST_FULL = 65
 BOUNDARY = re.compile(r'boundary="?([^";\s]{1,100})', re.IGNORECASE)
 
 
@@ -47,9 +50,11 @@ class Mail:
 
 def decoded(lines: Sequence[str]) -> list[str]:
     """As many lines as before. A line that goes on has all its text, and the next are empty."""
-    if not any(QUOTED_PRINTABLE.fullmatch(line) for line in lines):
-        return list(lines)
     mail = Mail()
+    if not any(QUOTED_PRINTABLE.fullmatch(line) for line in lines):
+        if not looks_encoded(lines):
+            return list(lines)
+        mail.is_encoded = True
     found: list[str] = []
     begun = -1  # the line that goes on
     for position, line in enumerate(lines):
@@ -81,6 +86,14 @@ def decoded(lines: Sequence[str]) -> list[str]:
     if begun >= 0:
         plain(found, begun)
     return found
+
+
+def looks_encoded(lines: Sequence[str]) -> bool:
+    """A part of a mail without its head: full lines end with =, and no line is longer."""
+    if any(len(line) > LONGEST_ENCODED for line in lines):
+        return False
+    goes_on = sum(line.endswith("=") and len(line) > LEAST_FULL for line in lines)
+    return goes_on > 1 and any(ENCODED.search(line) for line in lines)
 
 
 def plain(lines: list[str], position: int) -> None:

@@ -16,7 +16,9 @@ from kmem.explain import tool_forms as tool
 from kmem.explain.clean import clean
 from kmem.explain.items import Adds, Attribute, Bad, Head, Item, Memory, Passed, Skips, Totals
 from kmem.explain.table import Cache, Reading, Table, Unread
+from kmem.explain.within import behind_words, joined, with_own_name
 from kmem.traces.attribute_tree import (
+    PARSERS,
     AttributeFormatError,
     NodeCounts,
     Value,
@@ -29,7 +31,7 @@ LEAST_SERIES = 3  # lines of a cache that are those of as many times
 LINES_OF_A_ROW = 5  # into which mails fold a line of /proc/slabinfo
 NO_FORM = "no line of a slab table"
 CUT_OUT = "lines were cut out here"
-RULER = frozenset("-=_+ ")
+RULER = frozenset("-=_+ []{}(),:")  # lines, and the ends of lists in JSON
 
 Recogniser = Callable[[str], Item | None]
 # The narrow forms first: a line that several read belongs to the first.
@@ -47,16 +49,20 @@ RECOGNISERS: tuple[tuple[str, Recogniser], ...] = (
     (kernel.SYSFS, kernel.sysfs_line),
     (tool.CRASH, tool.crash_line),
     (kernel.SLABINFO_1, kernel.old_line),
-    (kernel.SLABINFO, kernel.short_line),
 )
 
 
 def recognise(text: str, form: str) -> tuple[str, Item] | None:
     """A line's form and content; `form` is that of the lines before."""
+    if item := tool.crash_around(text, form):
+        return form, item
     for name, recogniser in RECOGNISERS:
         item = recogniser(text)
         if item is not None:
-            return name, item
+            return name, with_own_name(item)
+    # Version 1.1 has six columns of its own.
+    if form != kernel.SLABINFO_1 and (item := kernel.short_line(text)):
+        return kernel.SLABINFO, with_own_name(item)
     if item := tool.vmstat_line(text, form):
         return tool.VMSTAT, item
     if form in (kernel.SLABINFO, kernel.SLABINFO_1) and (item := kernel.folded_statistics(text)):
@@ -71,13 +77,17 @@ def unfolded(lines: Sequence[str], position: int) -> tuple[Cache, int] | None:
     fields = lines[position].split()
     if len(fields) < 4 or not fields[1].isdigit() or not fields[2].isdigit():
         return None
-    text = lines[position]
+    if not any(":" in line for line in lines[position : position + LINES_OF_A_ROW]):
+        return None
+    texts = [lines[position]]
     for count in range(2, LINES_OF_A_ROW + 1):
         if position + count > len(lines):
             return None
-        text = f"{text} {lines[position + count - 1]}"
-        if cache := kernel.full_line(text):
-            return cache, count
+        # A terminal cuts between words or in one.
+        texts = [f"{text}{gap}{lines[position + count - 1]}" for text in texts for gap in (" ", "")]
+        for text in texts:
+            if cache := kernel.full_line(text, folded=True):
+                return cache, count
     return None
 
 
@@ -171,6 +181,9 @@ class Collector:
         self.attributes: dict[str, dict[str, Value]] = {}
         self.attribute_lines: dict[str, int] = {}
         self.skips = False
+        self.is_unread = False  # the line before
+        self.comments = 0  # lines
+        self.known: dict[str, Cache] = {}  # caches of a table of crash
         self.series: list[Table] = []  # of a cache alone, line after line
         self.series_place = 0
 
@@ -178,7 +191,7 @@ class Collector:
         self.file = file
         self.first_table = len(self.reading.tables)
         self.table, self.totals, self.memories, self.skips = None, {}, [], False
-        self.series = []
+        self.series, self.is_unread, self.comments = [], False, 0
 
     def end_file(self) -> None:
         self.end_attributes()
@@ -204,12 +217,13 @@ class Collector:
 
     def begin_table(self, form: str, line: int, *, whole: bool) -> Table:
         self.table = Table(form, self.file, line, printed=self.totals, whole=whole)
-        self.totals, self.skips = {}, False
+        self.totals, self.skips, self.known = {}, False, {}
         self.reading.tables.append(self.table)
         return self.table
 
     def unread(self, line: int, reason: str) -> None:
-        self.reading.unread.append(Unread(self.file, line, reason))
+        self.reading.unread.append(Unread(self.file, line, reason, follows=self.is_unread))
+        self.is_unread = True
 
     def take_attribute(self, line: int, attribute: Attribute) -> None:
         try:
@@ -227,10 +241,17 @@ class Collector:
             return
         table = self.table
         again = table is not None and table.caches and table.caches[0].name == cache.name
+        if form == tool.CRASH and table is not None and table.form == form:
+            # Of each address crash prints the cache, again, too: a memory image stands still.
+            again = cache.name in self.known
+            if again and self.known[cache.name] == cache:
+                return
         if table is None or table.form != form or again or (self.totals and table.caches):
             table = self.begin_table(form, line, whole=bool(self.totals))
             self.series = [*self.series, table] if again else [table]
             self.series_place = 0
+        if form == tool.CRASH:
+            self.known[cache.name] = cache
         table.caches.append(replace(cache, file=self.file, line=line))
 
     def take_of_series(self, line: int, form: str, cache: Cache) -> bool:
@@ -263,8 +284,10 @@ class Collector:
         table.caches[-1] = with_node(table.caches[-1], more)
 
     def take_head(self, line: int, head: Head) -> None:
+        if head.form == tool.CRASH and self.table is not None and self.table.form == tool.CRASH:
+            return
         if self.table is None or self.table.form != head.form or self.table.caches:
-            self.begin_table(head.form, line, whole=True)
+            self.begin_table(head.form, line, whole=bool(self.totals) or not head.below_totals)
         self.skips = False
 
     def take_totals(self, totals: Totals) -> None:
@@ -279,6 +302,7 @@ class Collector:
         self.memories[-1][memory.name] = memory.kib
 
     def take(self, form: str, line: int, item: Item) -> None:
+        self.is_unread = self.is_unread and isinstance(item, Bad | Adds)
         match item:
             case Cache():
                 self.take_cache(form, line, item)
@@ -299,26 +323,41 @@ class Collector:
             case Passed():
                 pass
 
-    def take_lines(self, lines: Sequence[str], first: int = 1) -> None:
+    def take_lines(self, lines: Sequence[str], numbers: Sequence[int] | None = None) -> None:
+        """Lines with their numbers in the file, or from 1 on."""
+        numbers = numbers or range(1, len(lines) + 1)
         cleaned = [clean(line) if len(line) <= LONGEST_LINE else line for line in lines]
         position = 0
         while position < len(lines):
-            text, line = cleaned[position], first + position
+            text, line = cleaned[position], numbers[position]
             position += 1
+            if attribute := shown_attribute(cleaned, position - 1):
+                self.take(kernel.SYSFS, numbers[position], attribute)
+                position += 1
+                continue
+            self.comments += is_comment(text)
             if not text or RULER.issuperset(text) or is_comment(text) or is_around(text):
                 continue
             if reason := no_text(lines[position - 1]):
                 self.unread(line, reason)
                 continue
-            found = recognise(text, self.table.form if self.table else "")
+            form = self.table.form if self.table else ""
+            found = recognise(text, form)
             if (found is None or isinstance(found[1], Bad | Cache)) and (
                 folded := folded_row(found, cleaned, position - 1)
             ):
                 cache, count = folded
-                self.take_cache(kernel.SLABINFO, line, cache)
+                self.take(kernel.SLABINFO, line, cache)
                 position += count - 1
-            elif found is None:
-                self.unread(line, CUT_OUT if text.strip(". ") == "" else NO_FORM)
+                continue
+            if found is None or isinstance(found[1], Bad):
+                if within := behind_words(text, form):
+                    found = within
+                elif both := joined(cleaned, position - 1, form):
+                    found = both
+                    position += 1
+            if found is None:
+                self.unread(line, no_form(text, form))
             else:
                 self.take(found[0], line, found[1])
 
@@ -334,13 +373,19 @@ def folded_row(
 
 def is_comment(text: str) -> bool:
     """A comment, as libkmem's own tables end with, or the prompt of root."""
-    return text.startswith("#") and not text.startswith("# name <")
+    return text.startswith("#") and not text.startswith(kernel.FIRST_NAMES)
 
 
-# A prompt and a command that prints tables, and the marks around code in trackers.
+# A prompt and a command that prints tables, a prompt that names its user and host, and what the
+# program `script` writes around a session; and the marks around code in trackers.
 COMMAND = re.compile(
-    r".{0,80}[$#%>] ?(?:sudo )?(?:cat|grep|free|head|slabtop|sort|vmstat|watch|kmem) .*"
-    r"|.{0,80}[$#%>] ?(?:sudo )?(?:slabtop|free|dmesg)"
+    r".{0,80}[$#%>] ?(?:sudo )?(?:cat|e?grep|free|head|slab\w+|sort|vmstat|watch|kmem) .*"
+    r"|.{0,80}[$#%>] ?(?:sudo )?(?:slabtop|slabinfo|free|dmesg)"
+    r"|\[?[\w.-]{1,40}@[\w.()-]{1,60}[: ][^ ]{1,80}[$#](?: .*)?"
+    r"|Script (?:started|done)\b.*"
+)
+CAT = re.compile(
+    r"(?:.{0,80}[$#%>] ?)?(?:sudo )?cat /sys/kernel/slab/(:?[^/: ]{1,80})/([a-z_]{1,40})"
 )
 FENCE = re.compile(r"[`~]{1,3}\w{0,12}")
 
@@ -348,6 +393,27 @@ FENCE = re.compile(r"[`~]{1,3}\w{0,12}")
 def is_around(text: str) -> bool:
     """Neither of a table nor worth a word."""
     return FENCE.fullmatch(text) is not None or COMMAND.fullmatch(text) is not None
+
+
+def shown_attribute(lines: Sequence[str], position: int) -> Attribute | None:
+    """Of `cat /sys/kernel/slab/NAME/ATTRIBUTE` and the line below, which is its output."""
+    if "/sys/kernel/slab/" not in lines[position] or position + 1 >= len(lines):
+        return None
+    match, value = CAT.fullmatch(lines[position]), lines[position + 1]
+    if match is None or match[2] not in PARSERS or not value or is_comment(value):
+        return None
+    return None if is_around(value) else Attribute(match[1], match[2], value)
+
+
+def no_form(text: str, form: str) -> str:
+    """Why a line is none of a table."""
+    if text.strip(". ") == "":
+        return CUT_OUT
+    if form == kernel.SLABINFO and (fault := kernel.cut_line(text)):
+        return fault
+    if form == tool.SLABTOP and (fault := tool.cut_slabtop_row(text)):
+        return fault
+    return NO_FORM
 
 
 def no_text(line: str) -> str:

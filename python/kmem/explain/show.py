@@ -24,7 +24,7 @@ from kmem.explain.kernel_forms import OUT_OF_MEMORY
 from kmem.explain.leaks import Growth, growths
 from kmem.explain.notes import notes
 from kmem.explain.shapes import COUNTS, RULES, counts_of, is_exact, order_of, shape_of, words
-from kmem.explain.table import Figure, How, Reading
+from kmem.explain.table import Figure, How, Reading, Unread
 from kmem.explain.treemap import Item, treemap
 from kmem.lab import orders
 from kmem.lab.page import Drawing, write_page
@@ -354,11 +354,31 @@ def growth_report(found: Sequence[Growth], moments: int) -> Report:
     )
 
 
+def unread_runs(reading: Reading) -> list[list[Unread]]:
+    """Lines in a row with a common reason, as those of a mail around its table."""
+    runs: list[list[Unread]] = []
+    for one in reading.unread:
+        last = runs[-1][-1] if runs else None
+        if last and one.follows and (one.file, one.reason) == (last.file, last.reason):
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def run_line(run: Sequence[Unread]) -> str:
+    first, last = run[0], run[-1]
+    if len(run) == 1:
+        return f"{printable(first.file)}:{first.line}: {first.reason}"
+    return f"{printable(first.file)}:{first.line}-{last.line}: {first.reason} ({len(run)} lines)"
+
+
 def unread_report(reading: Reading, limit: int | None) -> Report:
-    first = reading.unread[:limit]
-    lines = [f"{printable(one.file)}:{one.line}: {one.reason}" for one in first]
-    if len(first) < len(reading.unread):
-        lines.append(f"and {len(reading.unread) - len(first)} more, which --json has")
+    runs = unread_runs(reading)
+    lines = [run_line(run) for run in runs[:limit]]
+    left = sum(map(len, runs)) - sum(map(len, runs[:limit]))
+    if left:
+        lines.append(f"and {left} more, which --json has")
     count = len(reading.unread)
     return Report("unread", f"{count} line{'' if count == 1 else 's'} not read", {}, list(lines))
 

@@ -72,6 +72,7 @@ class Unread:
     file: str
     line: int
     reason: str
+    follows: bool = False  # no line of the file was read since the unread one before
 
 
 @dataclass

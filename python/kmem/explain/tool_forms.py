@@ -39,12 +39,22 @@ def slabtop_line(text: str) -> Item | None:
             return Bad("a head of slabtop without two numbers")
         name = TOP_NAMES[match[1]]
         return Totals({f"active_{name}": active, name: total})
-    if text.startswith(("Minimum / Average / Maximum Object", "OBJS ACTIVE USE OBJ SIZE")):
+    if text.startswith("OBJS ACTIVE USE OBJ SIZE"):
+        return Head(SLABTOP, below_totals=True)
+    if text.startswith("Minimum / Average / Maximum Object"):
         return Passed()
     fields = text.split()
     if len(fields) < 7 or not fields[2].endswith("%"):
         return None
     return slabtop_row(fields)
+
+
+def cut_slabtop_row(text: str) -> str:
+    """Why the end of a paste, with the first columns alone, is no row."""
+    fields = text.split()
+    if not 3 <= len(fields) < 8 or not fields[2].endswith("%"):
+        return ""
+    return f"a line of slabtop with {len(fields)} fields; expected 8"
 
 
 def slabtop_row(fields: list[str]) -> Item:
@@ -79,6 +89,29 @@ CRASH_DETAILS = (
     "KMEM_CACHE_NODE",
     "(sum of",
 )
+
+
+# What kmem says of an address: slabs, objects, pages and the task; and the sums of kmem -i.
+CRASH_AROUND = re.compile(
+    r"\[?[0-9a-f]{8,16}\]?(?: \(.{1,40}\))?"
+    r"|[0-9a-f]{8,16} [0-9a-f]{8,16}(?: \d{1,4})? \d{1,9} \d{1,9} \d{1,9}"
+    r"|PAGE PHYSICAL MAPPING INDEX CNT FLAGS"
+    r"|[0-9a-f]{8,16}(?: [0-9a-f]{1,16}){3} \d{1,9} [0-9a-f]{1,16}(?: [\w,]+)?"
+    r"|(?:PID|COMMAND|TASK|CPU|STATE): .*",
+    re.ASCII,
+)
+CRASH_SUMS = re.compile(
+    r"PAGES TOTAL PERCENTAGE"
+    r"|[A-Z]{4,12}(?: [A-Z]{3,12})? \d{1,16} [\d.]{1,16} [KMGT]B (?:\d.*|----)",
+    re.ASCII,
+)
+
+
+def crash_around(text: str, form: str) -> Item | None:
+    """Lines that crash prints beside its tables, of which those with addresses only there."""
+    if CRASH_SUMS.fullmatch(text):
+        return Passed()
+    return Passed() if form == CRASH and CRASH_AROUND.fullmatch(text) else None
 
 
 def crash_number(text: str) -> int | None:
@@ -117,7 +150,7 @@ def crash_line(text: str) -> Item | None:
 
 
 TOOL_LINE = re.compile(
-    r"(\S+) (\d{1,19}) (\d{1,19}) (\S{1,20}) (-?\d{1,12})/(\d{1,12})/(\d{1,12})"
+    r"(\S+) (\d{1,19}) (\d{1,19}) (\S{1,20}) (-?\d{1,20})/(\d{1,12})/(\d{1,12})"
     r" (\d{1,9}) (\d{1,2}) (\d{1,3}) (\d{1,3})(?: ([*dAPaZFUT]{1,9}))?",
     re.ASCII,
 )
@@ -147,12 +180,16 @@ def slabinfo_tool_line(text: str) -> Item | None:
     if space is None or order > 10:
         return Bad(f"a line of slabinfo with space {match[4]!r} and order {order}")
     letters = match[12] or ""
+    beside_cpus = int(match[5])
+    # The tool takes slabs of CPUs from all slabs, at two moments, and prints it without a sign.
+    if beside_cpus >= 1 << 63:
+        beside_cpus -= 1 << 64
     return Cache(
         match[1],
         active=int(match[2]),
         object_bytes=int(match[3]),
         total_bytes=round(space),
-        slabs=max(0, int(match[5])) + int(match[7]),
+        slabs=max(0, beside_cpus + int(match[7])),
         partial_slabs=int(match[6]),
         cpu_slabs=int(match[7]),
         per_slab=int(match[8]),

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The lines of a report, out of bytes of any encoding and out of what carried them.
+
+Terminals, web pages and logs in JSON put several lines of a table into one line of a file. Each of
+them keeps the number of that line, so that faults name the line that the user sees.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from kmem.explain.mail import decoded
+
+BYTE_ORDER_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+)
+LOOKED_AT = 512  # bytes, for the zeros of UTF-16 without a mark
+INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u200c\u200d\u2060\u00ad"))
+# A terminal's commands: those that move to another line, and all others.
+MOVES = re.compile(r"\x1b\[[\d;]{0,20}[Hf]|\x1b[DEM]")
+COMMANDS = re.compile(
+    r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[ -/]{1,2}[0-~]"
+    r"|[0-~])"
+)
+# What terminals, syslog and bad copies leave of a command.
+SHOWN_COMMANDS = re.compile(r"(?:\^\[|#033|\\033|\\x1b|\\e)\[[\d;]{0,20}[A-Za-z]")
+TAG_BREAKS = re.compile(r"<(?:br ?/?|/tr|/p|/div|/li|/pre|/h\d)>", re.IGNORECASE)
+# The head of /proc/slabinfo has names in angle brackets, so only these tags are none of a table.
+TAGS = re.compile(
+    r"</?(?:a|b|br|code|div|em|font|h\d|i|kbd|li|p|pre|samp|span|strong|table|tbody|td|th|thead|tr"
+    r"|tt|u|ul|nowiki)(?: [^<>]{0,400})?/?>",
+    re.IGNORECASE,
+)
+ESCAPES = {"\\n": "\n", "\\r": "", "\\t": " ", '\\"': '"', "\\'": "'", "\\\\": "\\"}
+ESCAPE = re.compile(r"\\[nrt\"'\\]")
+ESCAPED_LINES = 2  # so many ends of lines in letters are those of a text that somebody quoted
+# Where logs in JSON have the text of their line.
+MESSAGES = ("MESSAGE", "message", "msg", "log", "line", "text")
+JSON_DEEPEST = 20
+
+
+def text_of(content: bytes) -> str:
+    for mark, encoding in BYTE_ORDER_MARKS:
+        if content.startswith(mark):
+            return content[len(mark) :].decode(encoding, "replace")
+    first = content[:LOOKED_AT]
+    if b"\0" in first:
+        half = len(first) // 2
+        for begin, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+            if (
+                half
+                and first[begin::2].count(0) > 0.9 * half
+                and b"\0" not in first[1 - begin :: 2]
+            ):
+                return content.decode(encoding, "replace")
+    return content.decode("utf-8", "replace")
+
+
+def strings_in(value: Any, deep: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif deep < JSON_DEEPEST and isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from strings_in(inner, deep + 1)
+
+
+def of_json(line: str) -> list[str] | None:
+    """The texts of a line that is an object in JSON: of a log's entry the message alone."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict):
+        return None
+    for name in MESSAGES:
+        if isinstance(entry.get(name), str):
+            return str(entry[name]).split("\n")
+    return [part for text in strings_in(entry) for part in text.split("\n")]
+
+
+def unescaped(line: str) -> list[str]:
+    return ESCAPE.sub(lambda found: ESCAPES[found[0]], line).split("\n")
+
+
+def parts_of(line: str) -> list[str]:
+    """What a line of the file has to say, in as many lines as it was."""
+    if line.startswith("{") and line.rstrip().endswith("}") and (found := of_json(line.strip())):
+        return found
+    if "\x1b" in line:
+        line = COMMANDS.sub("", MOVES.sub("\r", line))
+    if "[" in line:
+        line = SHOWN_COMMANDS.sub("", line)
+    if "<" in line and TAGS.search(line):
+        line = TAGS.sub(" ", TAG_BREAKS.sub("\r", line))
+    parts = line.split("\r") if "\r" in line else [line]
+    if line.count("\\n") >= ESCAPED_LINES:
+        parts = [piece for part in parts for piece in unescaped(part)]
+    return parts
+
+
+def lines_of(content: bytes) -> tuple[list[int], list[str]]:
+    """Numbers and texts of lines; a number may be that of several."""
+    text = text_of(content).translate(INVISIBLE).replace("\r\n", "\n")
+    lines = decoded([line.rstrip("\r") for line in text.split("\n")])
+    numbers, texts = [], []
+    for number, line in enumerate(lines, 1):
+        for part in parts_of(line):
+            numbers.append(number)
+            texts.append(part)
+    return numbers, texts
