@@ -51,6 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         }
         if (have && !skip)
                 import_line(import, buffer, have);
+        import_end(import);
+        expect(!import->folded_bytes);
         expect(import->unreadable <= import->lines);
         expect(!import->unreadable == !import->first_unreadable);
         expect(memchr(import->reason, '\0', sizeof(import->reason)) != NULL);

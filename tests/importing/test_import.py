@@ -489,3 +489,79 @@ def test_export(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "recording.txt: byte 0" in done.stderr
     assert not (tmp_path / "u.csv").exists()
+
+
+def test_lines_that_a_mail_folded_and_quoted(tmp_path: Path) -> None:
+    trace, said = imported(tmp_path, (FORMS / "folded-mail.txt").read_text())
+    records = trace.records
+    assert records["operation"].to_list() == [tr.ALLOC, tr.ALLOC, tr.FREE | tr.KFREE, tr.FREE]
+    assert records["requested"].to_list() == [60, 56, 60, 56]
+    assert records["given"].to_list() == [64] * 4
+    assert records["object"].to_list() == [0, 1, 0, 1]
+    assert records["time"].to_list() == [0, 1_000_000, 333_000_000, 334_000_000]
+    assert trace.named()["cache"].to_list() == ["kmalloc", "my cache", "kmalloc", "my cache"]
+    assert "1 lines cannot be read, the first: line 1: expected an event" in said
+
+
+@pytest.mark.parametrize(
+    ("lines", "first", "reason"),
+    [
+        # What follows does not complete the event, which is then named with its own line.
+        (["EVENT ptr=0000000000abc000", "others"], 2, "kmalloc: expected a number of bytes"),
+        (["EVENT", "ptr=0000000000abc000"], 2, "kmalloc: expected a number of bytes"),
+        (["EVENT", "FREE"], 2, "kmalloc without ptr"),
+        (["EVENT x=" + "y" * 2000, "ptr=0000000000abc000"], 2, "kmalloc without ptr"),
+        (["EVENT", "x=" + "y" * 2000], 2, "kmalloc without ptr"),
+    ],
+)
+def test_events_that_nothing_completes(
+    tmp_path: Path, lines: list[str], first: int, reason: str
+) -> None:
+    head = "bash-1 [000] ..... 1.5: "
+    known = {
+        "EVENT": f"{head}kmalloc: call_site=f+0x1",
+        "FREE": f"{head}kfree: call_site=f+0x1 ptr=0000000000abc000",
+    }
+    text = "\n".join([known["FREE"], *lines])
+    for word, line in known.items():
+        text = text.replace(word, line)
+    _, said = imported(tmp_path, text)
+    assert f"the first: line {first}: {reason}" in said
+
+
+def test_an_allocation_without_flags(tmp_path: Path) -> None:
+    """Each line is whole: no field follows."""
+    line = "bash-1 [000] ..... 1.{}: kmalloc: call_site=f+0x1 ptr=0000000000{}bc000 bytes_req=8"
+    trace, said = imported(tmp_path, "\n".join(line.format(n, n) for n in range(1, 4)))
+    assert trace.records["requested"].to_list() == [8, 8, 8]
+    assert trace.records["time"].to_list() == [0, 10**8, 2 * 10**8]
+    assert "cannot be read" not in said
+
+
+def test_the_trace_of_a_kernel_that_ends(tmp_path: Path) -> None:
+    """ftrace_dump_on_oops, as dmesg has it: microseconds, and marks of delays."""
+    trace, said = imported(tmp_path, (FORMS / "dying-kernel.txt").read_text())
+    assert trace.records["time"].to_list() == [0, 2000]
+    assert trace.records["cpu"].to_list() == [2, 0]
+    assert trace.records["thread"].to_list() == [0, 1234]
+    assert trace.records["operation"].to_list() == [tr.ALLOC | tr.SOFTIRQ, tr.FREE | tr.KFREE]
+    assert "3 lines cannot be read" in said
+
+
+def test_null_of_older_kernels(tmp_path: Path) -> None:
+    text = FTRACE_2632 + "  bash-1  [000]  100.000009: kfree: call_site=c01e0010 ptr=  (null)\n"
+    trace, said = imported(tmp_path, text)
+    assert trace.records.height == 4
+    assert "1 allocations that got nothing and frees of NULL left out" in said
+    assert "cannot be read" not in said
+
+
+def test_text_of_windows(tmp_path: Path) -> None:
+    trace, said = imported(tmp_path, "\ufeff" + FTRACE_61.replace("\n", "\r\n"))
+    assert trace.records.height == 4
+    assert "cannot be read" not in said
+    file = tmp_path / "utf-16.txt"
+    file.write_text(FTRACE_61, encoding="utf-16")
+    done = kmem("import", file, "-o", tmp_path / "out.ktrace")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "text in UTF-16; expected UTF-8" in done.stderr

@@ -18,7 +18,8 @@ enum {
         ADDRESS_LEAST = 4096,   /* NULL and the result of kmalloc(0) are below */
         OBJECTS_MOST = 1 << 25, /* of a heap profile */
         LINE_BYTES_MOST = 1 << 16,
-        CALLS_OPEN = 1024, /* threads whose call a log may have begun and not ended */
+        CALLS_OPEN = 1024,  /* threads whose call a log may have begun and not ended */
+        FOLDED_MOST = 1024, /* bytes of an event that a mail has made several lines of */
 };
 
 /* A call whose end stands on a later line of the log. */
@@ -48,6 +49,11 @@ struct import {
         uint64_t snapshot_objects;   /* that the profile gave so far */
         uint64_t objects_most;       /* that a profile may have */
 
+        char folded[FOLDED_MOST]; /* the begin of an event whose other fields may follow */
+        size_t folded_bytes;      /* 0: none waits */
+        uint64_t folded_line;     /* the number of its first line */
+        bool is_whole;            /* no further line belongs to the event that is read */
+
         uint64_t lines;
         uint64_t events;           /* allocations and frees */
         uint64_t failed;           /* allocations that got nothing, and frees of NULL */
@@ -67,6 +73,7 @@ enum line_kind {
         LINE_NOT_OURS, /* of another form */
         LINE_TAKEN,    /* read, whatever it held */
         LINE_BAD,      /* ours, and damaged: import.reason says how */
+        LINE_FOLDED,   /* the begin of an event, which the next line may complete */
 };
 
 /* Each looks at a line without its newline. */
@@ -87,6 +94,9 @@ void import_event(struct import *import, struct lives_event *event, const char *
 
 /* Takes a line of @length bytes; a byte behind it is free for a zero byte. */
 void import_line(struct import *import, char *line, size_t length);
+
+/* After the last line: takes what waited for a further one. */
+void import_end(struct import *import);
 
 /*
  * Takes the lines that are whole in @have bytes, moves what is behind them to the front, and returns

@@ -7,6 +7,7 @@
  *     bash-1234  [002]   123.456789: kmalloc:   (f+0x1a) call_site=f+0x1a ptr=0x... bytes_req=...
  *     bash-1234    2d..1.  123.456789: kmalloc:   (f+0x1a) call_site=f+0x1a ptr=0x... bytes_req=...
  *     bash  1234/1234 [002]   123.456789:   kmem:kmalloc: call_site=... ptr=... bytes_req=...
+ *     bash-1234    2d..1. 123456us : kmalloc: call_site=... ptr=... bytes_req=...
  *
  * The task's name may have any byte, so the line is read from the event's name to the left. Fields
  * are found by name, because kernels have added and moved some:
@@ -283,19 +284,38 @@ static bool read_thread(const char *line, const char *end, struct lives_event *e
         return true;
 }
 
-/* Everything in front of the event's name; @colon is behind the time. */
-static enum line_kind read_head(struct import *import, const char *line, const char *colon,
+/*
+ * Where the time in front of @colon ends, or NULL without one. The kernel that ends, or that traces
+ * latencies, prints "12us :", with a mark of the delay in place of the blank.
+ */
+static const char *end_of_time(const char *line, const char *colon)
+{
+        const char *end = colon;
+
+        if (end > line && end[-1] >= '0' && end[-1] <= '9')
+                return end;
+        if (end > line && strchr(" !+#*@$", end[-1]))
+                end--;
+        if (end - line < 3 || end[-1] != 's' || end[-2] != 'u' || end[-3] < '0' || end[-3] > '9')
+                return NULL;
+        return end - 2;
+}
+
+/* Everything in front of the event's name; @stop is behind the figures of the time. */
+static enum line_kind read_head(struct import *import, const char *line, const char *stop,
                                 struct lives_event *event)
 {
-        const char *time = colon;
+        const char *time = stop;
         const char *end;
         uint64_t now;
 
         while (time > line && time[-1] != ' ' && time[-1] != '\t')
                 time--;
-        if (!read_time(time, colon, &now))
+        if (!read_time(time, stop, &now) || (*stop == 'u' && now > UINT64_MAX / 1000))
                 return line_bad(import, "expected a time before the event, not \"%.*s\"",
-                                (int)(colon - time > 40 ? 40 : colon - time), time);
+                                (int)(stop - time > 40 ? 40 : stop - time), time);
+        if (*stop == 'u')
+                now *= 1000;
         end = trim(line, time);
         if (!read_cpu(import, line, &end, event))
                 return line_bad(import, "expected a CPU below %u", import->cpus_most);
@@ -356,6 +376,18 @@ static struct fields read_fields(const char *text)
                 value = ++text;
                 field = field_of(&fields, key);
                 end = field == &fields.name ? end_of_name(value) : value + strcspn(value, " ");
+                /* "ptr=          (null)": kernels before 4.15 fill it up to the width of a pointer. */
+                if (field == &fields.pointer && end == value && value[strspn(value, " ")] == '(') {
+                        value += strspn(value, " ");
+                        end = value + strcspn(value, " ");
+                }
+                /* Some recordings of 2025 print no blank behind a number of bytes. */
+                if (field == &fields.requested || field == &fields.given) {
+                        const char *behind = value + strspn(value, "0123456789");
+
+                        if (strncmp(behind, "bytes_", 6) == 0 || strncmp(behind, "gfp_", 4) == 0)
+                                end = behind;
+                }
                 if (field)
                         *field = (struct part){value, (size_t)(end - value)};
                 text = end + strspn(end, " ");
@@ -459,17 +491,21 @@ static struct part site_of(struct part part)
         return part;
 }
 
-static enum line_kind read_event(struct import *import, const char *line, const char *colon,
+static enum line_kind read_event(struct import *import, const char *line, const char *stop,
                                  const struct kind *kind, const char *text)
 {
         struct lives_event event = {.operation = kind->operation};
-        enum line_kind head = read_head(import, line, colon, &event);
+        enum line_kind head = read_head(import, line, stop, &event);
         struct fields fields;
         struct part site;
 
         if (head != LINE_TAKEN)
                 return head;
         fields = read_fields(text + strspn(text, " "));
+        /* The flags come last of what is read here, so without them the line may go on in the next. */
+        if (!import->is_whole &&
+            (!fields.pointer.text || (kind->operation == TRACE_ALLOC && !fields.flags.text)))
+                return LINE_FOLDED;
         if (!fields.pointer.text)
                 return line_bad(import, "%s without ptr", kind->name);
         if (kind->operation == TRACE_ALLOC && !read_bytes(fields.requested, &event.requested))
@@ -604,22 +640,36 @@ static bool is_map(const char *line)
         return line[0] == '@' && line[1] >= 'a' && line[1] <= 'z';
 }
 
+/* The rest of an event that a mail has folded, of which nothing is read; the marks of code. */
+static bool is_around(const char *line)
+{
+        static const char *const words[] = {"node=", "accounted=", "name=", "gfp_flags=", "```"};
+
+        line += strspn(line, " \t");
+        for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+                if (strncmp(line, words[i], strlen(words[i])) == 0)
+                        return true;
+        return false;
+}
+
 enum line_kind kernel_line(struct import *import, const char *line)
 {
+        const char *first = line + strspn(line, " \t");
         bool timed = false;
 
         for (const char *colon = strchr(line, ':'); colon; colon = strchr(colon + 1, ':')) {
                 const char *text = colon + 1 + strspn(colon + 1, " \t");
+                const char *stop = end_of_time(line, colon);
                 const struct kind *kind;
 
-                if (colon == line || colon[-1] < '0' || colon[-1] > '9' || text == colon + 1)
+                if (!stop || text == colon + 1)
                         continue;
                 timed = true;
                 if (strncmp(text, "kmem:", 5) == 0)
                         text += 5;
                 kind = kind_at(text);
                 if (kind)
-                        return read_event(import, line, colon, kind, text + kind->length + 1);
+                        return read_event(import, line, stop, kind, text + kind->length + 1);
                 if (is_bulk(text)) {
                         import->bulk++;
                         return LINE_TAKEN;
@@ -627,11 +677,11 @@ enum line_kind kernel_line(struct import *import, const char *line)
         }
         if (read_lost(import, line))
                 return LINE_TAKEN;
-        read_overwritten(import, line);
-        if (*line == '#' || strncmp(line, "cpus=", 5) == 0 || strncmp(line, "version = ", 10) == 0)
+        read_overwritten(import, first);
+        if (*first == '#' || strncmp(line, "cpus=", 5) == 0 || strncmp(line, "version = ", 10) == 0)
                 read_cpus(import, line);
         else if (!timed && !is_frame(line) && line[strspn(line, " \t\r")] &&
-                 strncmp(line, "CPU ", 4) != 0 && !is_map(line))
+                 strncmp(line, "CPU ", 4) != 0 && !is_map(line) && !is_around(line))
                 return LINE_NOT_OURS;
         import->others++;
         return LINE_TAKEN;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Cuts text into lines, and counts what they hold. */
+/*
+ * Cuts text into lines, and counts what they hold. Mails put quotes in front of lines, and make several
+ * lines of an event: what misses fields waits for a line that begins with one.
+ */
 #include "tools/import/import.h"
 
 #include <stdarg.h>
@@ -34,16 +37,104 @@ void import_event(struct import *import, struct lives_event *event, const char *
         lives_add(import->lives, event);
 }
 
+/* Without a byte order mark and without a mail's quotes. */
+static char *own_text(const struct import *import, char *line)
+{
+        static const char mark[] = "\xef\xbb\xbf";
+
+        if (import->lines == 1 && strncmp(line, mark, sizeof(mark) - 1) == 0)
+                line += sizeof(mark) - 1;
+        if (*line == '>')
+                line += strspn(line, "> ");
+        return line;
+}
+
+/* Whether the line begins with a field, "ptr=...", or with trace-cmd's "(function)". */
+static bool begins_with_field(const char *line)
+{
+        const char *key = line + strspn(line, " \t");
+        size_t letters = strspn(key, "abcdefghijklmnopqrstuvwxyz_");
+
+        return *key == '(' || (letters && key[letters] == '=');
+}
+
+static enum line_kind take_line(struct import *import, const char *line)
+{
+        enum line_kind kind = heaptrack_line(import, line);
+
+        if (kind == LINE_NOT_OURS)
+                kind = profile_line(import, line);
+        if (kind == LINE_NOT_OURS)
+                kind = kernel_line(import, line);
+        if (kind == LINE_NOT_OURS)
+                kind = heap_line(import, line);
+        if (kind == LINE_NOT_OURS)
+                line_bad(import, "expected an event, not \"%.60s\"", line);
+        return kind;
+}
+
+/* Takes the event that waits, as a whole one if no line can complete it. */
+static bool take_folded(struct import *import, bool is_whole)
+{
+        uint64_t lines = import->lines;
+        enum line_kind kind;
+
+        import->lines = import->folded_line;
+        import->is_whole = is_whole;
+        kind = take_line(import, import->folded);
+        import->is_whole = false;
+        import->lines = lines;
+        if (kind == LINE_FOLDED)
+                return false;
+        import->folded_bytes = 0;
+        return true;
+}
+
+/* Adds a line to the event that waits; false if it belongs to none, so that the event is over. */
+static bool complete_folded(struct import *import, const char *line)
+{
+        size_t length;
+
+        line += strspn(line, " \t");
+        length = strlen(line);
+        if (!begins_with_field(line) || import->folded_bytes + length + 2 > FOLDED_MOST) {
+                take_folded(import, true);
+                return false;
+        }
+        import->folded[import->folded_bytes] = ' ';
+        memcpy(import->folded + import->folded_bytes + 1, line, length + 1);
+        import->folded_bytes += length + 1;
+        take_folded(import, false);
+        return true;
+}
+
 void import_line(struct import *import, char *line, size_t length)
 {
         import->lines++;
         line[length] = '\0';
         if (length && line[length - 1] == '\r')
                 line[length - 1] = '\0';
-        if (heaptrack_line(import, line) == LINE_NOT_OURS &&
-            profile_line(import, line) == LINE_NOT_OURS &&
-            kernel_line(import, line) == LINE_NOT_OURS && heap_line(import, line) == LINE_NOT_OURS)
-                line_bad(import, "expected an event, not \"%.60s\"", line);
+        line = own_text(import, line);
+        if (import->folded_bytes && complete_folded(import, line))
+                return;
+        if (take_line(import, line) != LINE_FOLDED)
+                return;
+        length = strlen(line);
+        if (length >= FOLDED_MOST) {
+                import->is_whole = true;
+                take_line(import, line);
+                import->is_whole = false;
+                return;
+        }
+        memcpy(import->folded, line, length + 1);
+        import->folded_bytes = length;
+        import->folded_line = import->lines;
+}
+
+void import_end(struct import *import)
+{
+        if (import->folded_bytes)
+                take_folded(import, true);
 }
 
 size_t import_lines(struct import *import, char *bytes, size_t have, bool *skip)

@@ -50,6 +50,7 @@ static void read_text(struct import *import)
         }
         if (have && !skip)
                 import_line(import, bytes, have);
+        import_end(import);
         free(bytes);
 }
 

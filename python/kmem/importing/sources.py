@@ -45,6 +45,8 @@ PROGRAMS: dict[bytes, tuple[str, str, list[str]]] = {
     b"\x17\x08\x44tracing": ("trace-cmd", "trace-cmd", ["report", "-t", "-l", "-i"]),
 }
 OTHERS = {
+    b"\xff\xfe": "text in UTF-16; expected UTF-8, as `iconv -f UTF-16 -t UTF-8` makes it",
+    b"\xfe\xff": "text in UTF-16; expected UTF-8, as `iconv -f UTF-16 -t UTF-8` makes it",
     b"KMEMTRCE": "a trace already",
     b"SLTR0001": "a trace already",
 }
