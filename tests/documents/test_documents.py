@@ -160,6 +160,7 @@ def test_every_kept_file_is_known() -> None:
         "idle",
         "hunt",
         "tails",
+        "fuzz-readers",
         "heaps-check",
         "heaps-winners",
         "import-speed",
