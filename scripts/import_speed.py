@@ -5,14 +5,22 @@
 The texts are made up: events of 60 tasks on 8 CPUs with 400 places in the code, and as many objects
 at once as --living says. A text is written, read once by the tool, and removed. CPU time is what
 counts, as other programs may run beside.
+
+With --repeat N the text is N times as long: its objects are freed at the end, and then it comes
+again with later times, which takes a tenth of the time that making it anew would take. 10 GB are
+
+    scripts/import_speed.py perf --repeat 10
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
+import re
 import resource
+import shutil
 import subprocess
 import tempfile
 import time
@@ -20,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ending
+import numpy as np
 
 from kmem.common.tree import build
 from kmem.importing.text import TOOL
@@ -33,6 +42,9 @@ HEADS = {
 FLAGS = ("GFP_KERNEL", "GFP_ATOMIC", "GFP_KERNEL|__GFP_ZERO", "GFP_KERNEL_ACCOUNT|__GFP_ZERO")
 SIZES = (32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096)
 AT_ONCE = 20_000  # lines that are written together
+SECONDS_DIGITS = 5  # of every time, with blanks in front
+PIECE = 16 << 20  # bytes of a text that is repeated
+SPARE = 4 << 30  # bytes that a disk keeps
 
 
 def head(form: str, source: random.Random, now: int) -> str:
@@ -46,8 +58,14 @@ def head(form: str, source: random.Random, now: int) -> str:
     return f"{task} [{cpu:03}] d..1. {seconds:5}.{ns // 1000:06}: "
 
 
-def lines(form: str, living: int) -> Iterator[str]:
-    """Endless: allocations until enough objects live, and then frees of any of them as well."""
+class Ending:
+    """Asked for, it ends the lines that are made."""
+
+    is_asked = False
+
+
+def lines(form: str, living: int, ends: Ending) -> Iterator[str]:
+    """Allocations until enough objects live, and then frees of any as well; in the end of all."""
     source = random.Random(5)
     sites = [
         (f"func_{place:x}_alloc+0x{source.randrange(16, 900):x}", source.choice(SIZES))
@@ -55,9 +73,10 @@ def lines(form: str, living: int) -> Iterator[str]:
     ]
     objects: list[tuple[int, int]] = []
     address, now = 0xFFFF888000000000, 10**9
-    while True:
+    while objects or not ends.is_asked:
         now += source.randrange(300, 2500)
-        if len(objects) > living or (objects and source.random() < 0.4):
+        is_free = ends.is_asked or len(objects) > living
+        if is_free or (objects and source.random() < 0.4):
             chosen = source.randrange(len(objects))
             objects[chosen], objects[-1] = objects[-1], objects[chosen]
             pointer, place = objects.pop()
@@ -82,13 +101,55 @@ def lines(form: str, living: int) -> Iterator[str]:
         yield f"{head(form, source, now)}{name}:{inner}{body}\n"
 
 
-def write(form: str, size: int, living: int, file: Path) -> None:
+def later(piece: bytes, seconds: tuple[int, int], more: int) -> bytes:
+    """Whole lines with their seconds, of a number of digits in a column of each, later."""
+    letters = np.frombuffer(piece, np.uint8).copy()
+    starts = np.flatnonzero(np.concatenate(([True], letters[:-1] == ord("\n"))))
+    first, end = seconds
+    places = starts[:, None] + np.arange(first, end)
+    digits = np.where(letters[places] == ord(" "), 0, letters[places] - ord("0"))
+    tens = 10 ** np.arange(end - first - 1, -1, -1)
+    values = digits.astype(np.int64) @ tens + more
+    letters[places] = values[:, None] // tens % 10 + ord("0")
+    return letters.tobytes()
+
+
+def repeat(file: Path, begin: int, times: int) -> None:
+    """The file's lines from a byte on are there several times, each with later seconds."""
+    end = file.stat().st_size
+    with file.open("rb") as source, file.open("ab") as text:
+        source.seek(begin)
+        head = source.readline().decode()
+        found = re.search(r" (\d+)\.\d+:", head)
+        assert found is not None
+        seconds = found.end(1) - SECONDS_DIGITS, found.end(1)
+        source.seek(end - 1000)
+        last = source.read(1000).decode().splitlines()[-1]
+        period = int(last[slice(*seconds)]) + 1
+        for number in range(1, times):
+            source.seek(begin)
+            left, rest = end - begin, b""
+            while left:
+                piece = rest + source.read(min(left, PIECE))
+                left = end - source.tell()
+                whole = piece.rfind(b"\n") + 1
+                piece, rest = piece[:whole], piece[whole:]
+                text.write(later(piece, seconds, number * period))
+
+
+def write(form: str, size: int, living: int, file: Path, times: int) -> None:
     total = 0
-    made = lines(form, living)
+    ends = Ending()
+    made = lines(form, living, ends)
     with file.open("w", encoding="ascii") as text:
         text.write(HEADS[form])
         while total < size:
-            total += text.write("".join(next(made) for _ in range(AT_ONCE)))
+            total += text.write("".join(itertools.islice(made, AT_ONCE)))
+        if times > 1:
+            ends.is_asked = True
+            text.writelines(made)
+    if times > 1:
+        repeat(file, len(HEADS[form]), times)
 
 
 def measured(file: Path, trace: Path) -> dict[str, float]:
@@ -136,15 +197,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("forms", nargs="*", default=FORMS, help="perf, trace-cmd, ftrace")
     parser.add_argument("--bytes", type=int, default=10**9, help="of each text")
+    parser.add_argument("--repeat", type=int, default=1, help="times that a text is read through")
+    parser.add_argument("--folder", type=Path, help="where the texts are written")
     parser.add_argument("--living", type=int, default=100_000, help="objects at once")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     words = parser.parse_args()
     build(TOOL)
     rows = {}
     for form in words.forms:
-        with tempfile.TemporaryDirectory(prefix="kmem-speed-") as name:
+        with tempfile.TemporaryDirectory(prefix="kmem-speed-", dir=words.folder) as name:
             file = Path(name) / "text"
-            write(form, words.bytes, words.living, file)
+            needed = words.bytes * words.repeat * 5 // 4 + SPARE
+            if shutil.disk_usage(name).free < needed:
+                parser.error(f"{name}: expected {needed >> 30} GiB free there; see --folder")
+            write(form, words.bytes, words.living, file, words.repeat)
             rows[form] = measured(file, Path(name) / "trace")
         row = rows[form]
         print(
@@ -154,7 +220,7 @@ def main() -> None:
             f" {row['unreadable']} lines not read"
         )
     if words.json:
-        document = {"living": words.living, "rows": rows}
+        document = {"living": words.living, "repeat": words.repeat, "rows": rows}
         words.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

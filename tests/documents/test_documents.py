@@ -164,6 +164,7 @@ def test_every_kept_file_is_known() -> None:
         "heaps-check",
         "heaps-winners",
         "import-speed",
+        "import-speed-long",
         "misuse",
     }
     assert set(document_figures.COMMANDS) <= kept
