@@ -162,6 +162,7 @@ def test_every_kept_file_is_known() -> None:
         "tails",
         "fuzz-readers",
         "heaps-check",
+        "heaps-held-back",
         "heaps-winners",
         "import-speed",
         "import-speed-long",

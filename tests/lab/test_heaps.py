@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from kmem.common.errors import BadUsage
 from kmem.lab import heap_list
-from kmem.lab.heaps import POLICIES
+from kmem.lab.heaps import POLICIES, chosen
 from kmem.traces import file as tr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "command"))
@@ -28,6 +29,21 @@ def test_files(heap: heap_list.Heap) -> None:
     kinds = trace.records["operation"] & tr.OPERATION_MASK
     assert set(kinds.unique()) == {tr.ALLOC, tr.FREE}
     assert trace.records.filter(kinds == tr.ALLOC)["object"].is_unique().all()
+
+
+def test_programs_that_were_held_back_have_no_part_in_the_set() -> None:
+    """They can be checked by name alone, and have no trace to show."""
+    kept = {heap.name for heap in heap_list.HEAP_LIST}
+    names = [heap.name for heap in heap_list.HELD_BACK]
+    assert not kept & set(names)
+    assert not any(heap.trace.exists() for heap in heap_list.HELD_BACK)
+    assert [heap.name for heap in chosen([], check=True)] == [h.name for h in heap_list.HEAP_LIST]
+    assert [heap.name for heap in chosen(names, check=True)] == names
+    for name in names:
+        with pytest.raises(BadUsage, match=f"{name}: expected one of .* without --check"):
+            chosen([name])
+    with pytest.raises(BadUsage, match=r"nothing: expected one of [^\n]*haproxy$"):
+        chosen(["nothing"], check=True)
 
 
 def made_up(lives: int) -> tr.Trace:

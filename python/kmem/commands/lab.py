@@ -336,7 +336,11 @@ def scale(
 def heaps(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Programs of the set; all without."),
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Programs of the set; all without. With --check also perl, gcc, ruby, git, "
+            "memcached and haproxy, which had no part in what is said of a promise's errors.",
+        ),
     ] = None,
     check: Annotated[
         str | None,

@@ -116,6 +116,17 @@ HEAP_LIST = (
     Heap("sqlite", _program("sqlite3"), 0.01, 0.3),
 )
 
+# Programs that had no part in the errors of a promise (kmem/tune/promise.py), so that they can tell
+# whether these hold elsewhere. They have no trace in the tree.
+HELD_BACK = (
+    Heap("perl", _program("perl"), 0.05, 0.5),
+    Heap("gcc", _program("gcc"), 0.05, 0.5),
+    Heap("ruby", _program("ruby"), 0.05, 0.5),
+    Heap("git", _program("git"), 0.05, 0.5),
+    Heap("memcached", _program("memcached"), 0.05, 0.3),
+    Heap("haproxy", _program("haproxy"), 0.05, 0.3),
+)
+
 
 def window(trace: tr.Trace, most: int) -> tr.Trace:
     """The middle of a longer trace, with its living objects allocated in front.

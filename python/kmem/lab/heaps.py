@@ -21,7 +21,7 @@ from kmem.bench.allocators import LIBKMEM
 from kmem.bench.timed import Sample
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.figures import Change, median_ratio, paired_change
-from kmem.lab.heap_list import HEAP_LIST, Heap, record
+from kmem.lab.heap_list import HEAP_LIST, HELD_BACK, Heap, record
 from kmem.lab.replays import Job, replay, replay_all
 from kmem.lab.report import Report, show_experiment, table
 from kmem.replay.derived import memory_of
@@ -44,12 +44,16 @@ POLICIES = {
 }
 
 
-def chosen(names: Sequence[str]) -> list[Heap]:
-    known = {heap.name: heap for heap in HEAP_LIST}
+def chosen(names: Sequence[str], *, check: bool = False) -> list[Heap]:
+    """Those of the set without names; programs that were held back can be checked alone."""
+    known = {heap.name: heap for heap in (*HEAP_LIST, *(HELD_BACK if check else ()))}
     for name in names:
         if name not in known:
-            raise BadUsage(f"lab heaps: {name}: expected one of {', '.join(known)}")
-    return [known[name] for name in names or known]
+            only = (
+                "" if check or name not in [heap.name for heap in HELD_BACK] else " without --check"
+            )
+            raise BadUsage(f"lab heaps: {name}: expected one of {', '.join(known)}{only}")
+    return [known[name] for name in names] or list(HEAP_LIST)
 
 
 def heap_figures(heap: Heap) -> dict[str, Any]:
@@ -249,8 +253,8 @@ def promise_table(title: str, rows: Sequence[dict[str, Any]], figure: str, unit:
 
 
 def check_report(names: Sequence[str], options: str, rounds: int) -> Report:
-    heaps = chosen(names)
-    replay(Job(heaps[0].trace, options))  # refuses options that a program would only warn of
+    heaps = chosen(names, check=True)
+    replay(Job(HEAP_LIST[0].trace, options))  # refuses options that a program would only warn of
     rows = [checked(heap, options, rounds) for heap in heaps]
     memory = promise_table(
         f"Peak resident MiB, {options} beside the defaults", rows, "peak_bytes", MIB
@@ -272,7 +276,7 @@ def check_report(names: Sequence[str], options: str, rounds: int) -> Report:
 def show_heaps(
     names: Sequence[str], check: str | None, rounds: int, json_file: Path | None
 ) -> None:
-    chosen(names)
+    chosen(names, check=check is not None)
     if check is None:
         show_experiment(lambda: report(names), json_file, None)
         return
