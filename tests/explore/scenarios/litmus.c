@@ -190,6 +190,52 @@ static void pass_on(void)
                 store_release(Y, 1);
 }
 
+/* ---- The bound on preemptions ------------------------------------------------------------- */
+
+static void write_x_three_times(void)
+{
+        store_relaxed(X, 1);
+        store_relaxed(X, 2);
+        store_relaxed(X, 3);
+}
+
+/* One behind the first store and one behind the second: each thread gives way within its steps. */
+static void check_not_in_turns(void)
+{
+        CHECK(!(r[0] == 1 && r[1] == 2));
+}
+
+static struct {
+        _Alignas(64) uint32_t word;
+} seen[3];
+
+/* What was read is left in memory, where --compare counts it. */
+static void see(unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++)
+                store_relaxed(&seen[i].word, load_relaxed(X));
+}
+
+static void see_three(void)
+{
+        see(3);
+}
+
+static void see_two(void)
+{
+        see(2);
+}
+
+static void write_x_other(void)
+{
+        store_relaxed(X, 4);
+        store_relaxed(X, 5);
+}
+
+static void check_nothing(void)
+{
+}
+
 #define TEST(name_, check_, ...)                                                                   \
         {                                                                                          \
                 .name = "litmus_" name_, .about = "a test of the explorer", .setup = clear,        \
@@ -210,5 +256,8 @@ const struct scenario litmus_scenarios[] = {
         TEST("iriw_fences", check_iriw, write_x, write_y, read_xy_fenced, read_yx_fenced),
         TEST("coherence", check_coherence, write_x_twice, read_x_twice),
         TEST("passed_on", check_message, write_x, pass_on, receive_acquire),
+        TEST("three_preemptions", check_not_in_turns, write_x_three_times, read_x_twice),
+        TEST("outcomes_of_two", check_nothing, write_x_three_times, see_three),
+        TEST("outcomes_of_three", check_nothing, write_x_three_times, see_two, write_x_other),
         {0},
 };
