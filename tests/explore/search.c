@@ -30,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -281,6 +282,18 @@ static void limit_loops(void)
         setitimer(ITIMER_VIRTUAL, &limit, NULL);
 }
 
+static pid_t own_process;
+
+/* A search ends with the process that began it, in whatever way that is ended. */
+static void begin_child(void)
+{
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != own_process)
+                _exit(EXIT_FAILED);
+        own_process = getpid();
+        limit_loops();
+}
+
 static void tell_end(int status)
 {
         if (search->failed)
@@ -324,7 +337,7 @@ static bool branch(void)
         }
         child = fork();
         if (child == 0) {
-                limit_loops();
+                begin_child();
                 return true;
         }
         if (end_of(child))
@@ -743,7 +756,7 @@ bool explore_fork(const struct place *place)
         turns = search->schedule.count;
         child = fork();
         if (child == 0) {
-                limit_loops();
+                begin_child();
                 alone = true;
                 reduces = false;
                 replayed = NULL;
@@ -813,7 +826,6 @@ static __attribute__((noreturn)) void run(void)
 {
         char tls[TLS_BYTES_MAX];
 
-        limit_loops();
         forks_left = scenario->forks;
         prepare_threads();
         memcpy(tls, tls_start, tls_bytes);
@@ -838,9 +850,11 @@ static void run_in_child(void)
         pid_t child;
 
         search->processor_ns = all_ns();
+        own_process = getpid();
         child = fork();
         if (child == 0) {
                 is_child = true;
+                begin_child();
                 run();
         }
         end_of(child);
