@@ -11,6 +11,7 @@ extern const struct scenario page_scenarios[];
 extern const struct scenario grace_scenarios[];
 extern const struct scenario group_scenarios[];
 extern const struct scenario array_scenarios[];
+extern const struct scenario engine_scenarios[];
 extern const struct scenario figures_scenarios[];
 extern const struct scenario locked_scenarios[];
 extern const struct scenario lock_scenarios[];
@@ -26,6 +27,7 @@ const struct scenario *const scenario_tables[] = {
         figures_scenarios,
         group_scenarios,
         array_scenarios,
+        engine_scenarios,
         locked_scenarios,
         lock_scenarios,
         fork_scenarios,

@@ -6,6 +6,7 @@
  */
 #include "scenario.h"
 
+#include "engines/hardened/hardened.h"
 #include "heap/pool_locks.h"
 #include "heap/reclaim.h"
 #include "machine/lock.h"
@@ -79,6 +80,8 @@ static void check_orphans(void)
         }
 }
 
+static void (*use_more)(void); /* what a scenario's child does besides */
+
 /* Every kind of call works, and what is there is whole. */
 static void use_all(void)
 {
@@ -101,6 +104,8 @@ static void use_all(void)
         kmem_cache_free(own, block);
         kmem_cache_destroy(own);
         heap_trim(0);
+        if (use_more)
+                use_more();
 }
 
 static __attribute__((noreturn)) void live_in_child(unsigned int vanished_calls)
@@ -173,6 +178,161 @@ static void use_large(void)
 static void trim(void)
 {
         heap_trim(0);
+}
+
+/* ---- Pools, groups, grace periods and hardened blocks -------------------------------------- */
+
+static mempool_t *pool;
+static char element;
+
+static void *element_take(gfp_t flags, void *has)
+{
+        (void)flags;
+        return exchange_acquire((uint32_t *)has, 0) ? &element : NULL;
+}
+
+/* The reserve has the only element from its begin on. */
+static void element_free(void *freed, void *unused)
+{
+        (void)freed;
+        (void)unused;
+        explore_fail("the reserve has room, and its element is freed");
+}
+
+static void use_element(void)
+{
+        mempool_free(mempool_alloc(pool, GFP_KERNEL), pool);
+}
+
+/* The vanished thread may have the element. */
+static void use_pool_in_child(void)
+{
+        void *own = mempool_alloc(pool, GFP_NOWAIT);
+
+        if (own)
+                mempool_free(own, pool);
+        CHECK(pool->curr_nr == (own != NULL));
+}
+
+static void fill_pool(void)
+{
+        static uint32_t has = 1;
+
+        fill();
+        pool = mempool_create(1, element_take, element_free, &has);
+        CHECK(pool && pool->curr_nr == 1);
+        use_more = use_pool_in_child;
+}
+
+static void check_pool(void)
+{
+        give(held[0]);
+        give(held[1]);
+        CHECK(pool->curr_nr == 1);
+        check_empty();
+}
+
+static struct kmem_group *group;
+
+static void use_accounted(void)
+{
+        void *object;
+
+        calls_under_way++;
+        object = kmem_cache_alloc(cache, GFP_KERNEL | __GFP_ACCOUNT);
+        take_notes(object);
+        calls_under_way--;
+        give(object);
+}
+
+/* Charges and uncharges: what is left is of a call that was under way. */
+static void use_group_in_child(void)
+{
+        struct kmem_group_stats before, behind;
+
+        CHECK(kmem_group_stats(group, &before) == 0 && before.objects <= 1);
+        kmem_group_set(group);
+        use_accounted();
+        CHECK(kmem_group_stats(group, &behind) == 0);
+        CHECK(behind.objects == before.objects && behind.bytes == before.bytes);
+}
+
+/* The threads are in the group, as the setup's is, and the cache is closed. */
+static void fill_group(void)
+{
+        fill();
+        group = kmem_group_create("explored", NULL, 0);
+        CHECK(group);
+        kmem_group_set(group);
+        use_accounted();
+        use_more = use_group_in_child;
+}
+
+static void check_group(void)
+{
+        kmem_group_set(NULL);
+        give(held[0]);
+        give(held[1]);
+        CHECK(kmem_group_destroy(group) == 0);
+        check_empty();
+}
+
+static struct kmem_rcu_head callback;
+static uint32_t called;
+
+static void count_call(struct kmem_rcu_head *head)
+{
+        (void)head;
+        store_relaxed(&called, 1);
+}
+
+static void read_section(void)
+{
+        kmem_rcu_read_lock();
+        cpu_relax();
+        kmem_rcu_read_unlock();
+}
+
+static void call_rcu(void)
+{
+        kmem_call_rcu(&callback, count_call);
+        kmem_rcu_barrier();
+        CHECK(load_relaxed(&called));
+}
+
+/* No reader is left, and functions that others have given are called, but for one that was under way. */
+static void wait_in_child(void)
+{
+        static struct kmem_rcu_head own;
+
+        kmem_synchronize_rcu();
+        store_relaxed(&called, 0);
+        kmem_call_rcu(&own, count_call);
+        kmem_rcu_barrier();
+        CHECK(load_relaxed(&called));
+}
+
+/* The way to fence is chosen; no explored thread has a record yet. */
+static void fill_rcu(void)
+{
+        fill();
+        kmem_synchronize_rcu();
+        use_more = wait_in_child;
+}
+
+enum { HARDENED_BYTES = 100 };
+
+static void use_block(void)
+{
+        kfree(kmalloc(HARDENED_BYTES, GFP_KERNEL));
+}
+
+/* No pool is open before the threads begin. */
+static void fill_hardened(void)
+{
+        hardened_is_shared = 1;
+        fill();
+        use_more = use_block;
 }
 
 static void check_both(void)
@@ -286,5 +446,48 @@ const struct scenario fork_scenarios[] = {
          .thread = {fork_once, use_and_fork},
          .cpu = {0, 1},
          .check = check_second},
+        {.name = "fork_pool",
+         .about = "a fork while another thread takes and frees the element of a pool's reserve",
+         .options = "sheaf_capacity=2",
+         .forks = 1,
+         .setup = fill_pool,
+         .thread = {use_element, fork_once},
+         .cpu = {0, 1},
+         .check = check_pool},
+        {.name = "fork_group",
+         .large = true,
+         .about = "a fork while another thread charges and uncharges a group",
+         .options = "sheaf_capacity=2",
+         .forks = 1,
+         .setup = fill_group,
+         .thread = {use_accounted, fork_once},
+         .cpu = {0, 1},
+         .check = check_group},
+        {.name = "fork_reader",
+         .about = "a fork while another thread reads",
+         .options = "sheaf_capacity=2",
+         .forks = 1,
+         .setup = fill_rcu,
+         .thread = {read_section, fork_once},
+         .cpu = {0, 1},
+         .check = check_both},
+        {.name = "fork_call_rcu",
+         .large = true,
+         .about = "a fork while another thread waits for a function behind a grace period",
+         .options = "sheaf_capacity=2",
+         .forks = 1,
+         .setup = fill_rcu,
+         .thread = {call_rcu, fork_once},
+         .cpu = {0, 1},
+         .check = check_both},
+        {.name = "fork_hardened",
+         .large = true,
+         .about = "a fork while another thread opens a hardened pool, takes and frees",
+         .options = "protect=hardened,sheaf_capacity=2",
+         .forks = 1,
+         .setup = fill_hardened,
+         .thread = {use_block, fork_once},
+         .cpu = {0, 1},
+         .check = check_both},
         {0},
 };

@@ -169,6 +169,48 @@ static void check_waited(void)
         check_deferred();
 }
 
+/* ---- Callbacks ----------------------------------------------------------------------------- */
+
+static struct kmem_rcu_head callback[2];
+static uint32_t called[2];
+
+/* No thread runs callbacks here: those that wait for them do. */
+static void share_and_clear(void)
+{
+        share();
+        called[0] = called[1] = 0;
+}
+
+static void overwrite_when_called(struct kmem_rcu_head *head)
+{
+        CHECK(head == &callback[0] && !load_relaxed(&called[0]));
+        overwrite(object);
+        store_relaxed(&called[0], 1);
+}
+
+static void count_call(struct kmem_rcu_head *head)
+{
+        CHECK(head == &callback[1] && !load_relaxed(&called[1]));
+        store_relaxed(&called[1], 1);
+}
+
+static void take_away_by_callback(void)
+{
+        store_release(&shared, NULL);
+        kmem_call_rcu(&callback[0], overwrite_when_called);
+        kmem_rcu_barrier();
+        if (!load_relaxed(&called[0]))
+                explore_fail("a barrier returns in front of a function that was called before it");
+}
+
+static void call_and_wait(void)
+{
+        kmem_call_rcu(&callback[1], count_call);
+        kmem_rcu_barrier();
+        if (!load_relaxed(&called[1]))
+                explore_fail("a barrier returns in front of a function that was called before it");
+}
+
 /* ---- Pools -------------------------------------------------------------------------------- */
 
 static mempool_t *pool;
@@ -225,6 +267,55 @@ static void free_element(void)
         mempool_free(&element, pool);
 }
 
+/*
+ * The reserve's element is out, and alloc_fn gets memory that no free of the pool tells of. Two threads are
+ * to be served by a single free.
+ */
+static char outside;
+static uint32_t has_outside;
+
+static void *outside_take(gfp_t flags, void *unused)
+{
+        (void)flags;
+        (void)unused;
+        return exchange_acquire(&has_outside, 0) ? &outside : NULL;
+}
+
+static void outside_free(void *freed, void *unused)
+{
+        (void)freed;
+        (void)unused;
+}
+
+static void empty_reserve(void)
+{
+        has_outside = 1;
+        pool = mempool_create(1, outside_take, outside_free, NULL);
+        CHECK(pool && pool->curr_nr == 1 && !has_outside);
+        /* Compilers take the pointer for a new one, which is none of the program's. */
+        take_notes(mempool_alloc(pool, GFP_KERNEL));
+        give_notes(&outside);
+}
+
+static void want_element(void)
+{
+        take_notes(mempool_alloc(pool, GFP_KERNEL));
+}
+
+static void free_beside_other(void)
+{
+        store_release(&has_outside, 1);
+        mempool_free(&element, pool);
+}
+
+static void check_served(void)
+{
+        give_notes(&element);
+        give_notes(&outside);
+        CHECK(pool->curr_nr == 0 && !has_outside);
+        mempool_destroy(pool);
+}
+
 static void check_pool(void)
 {
         CHECK(pool->curr_nr + (int)spare == 1);
@@ -256,6 +347,18 @@ const struct scenario grace_scenarios[] = {
          .setup = share,
          .thread = {read_shared, free_behind_readers},
          .cpu = {0, 1}},
+        {.name = "reader_call_rcu",
+         .about = "a reader against a function that is called behind its grace period",
+         .setup = share_and_clear,
+         .thread = {read_shared, take_away_by_callback},
+         .cpu = {0, 1},
+         .check = check_taken},
+        {.name = "call_rcu_barriers",
+         .about = "two threads each wait for the function that they have given to kmem_call_rcu",
+         .setup = share_and_clear,
+         .thread = {take_away_by_callback, call_and_wait},
+         .cpu = {0, 1},
+         .check = check_taken},
         {.name = "kfree_rcu_barriers",
          .about = "a barrier of kfree_rcu against one of another thread",
          .options = "sheaf_capacity=2",
@@ -294,6 +397,13 @@ const struct scenario grace_scenarios[] = {
          .cpu = {0, 1, 2},
          .woken = true,
          .check = check_pool},
+        {.name = "pool_passed_on",
+         .about = "a free wakes one of two waiters, which the allocator serves: it wakes the other",
+         .setup = empty_reserve,
+         .thread = {want_element, want_element, free_beside_other},
+         .cpu = {0, 1, 2},
+         .woken = true,
+         .check = check_served},
         {.name = "pool_no_reserve",
          .about = "a thread waits for an element that another gives to the program's function",
          .setup = make_no_reserve,

@@ -77,6 +77,49 @@ static void lower_limit(void)
         CHECK(kmem_group_set_limit(group, 1) == 0);
 }
 
+static void *charged; /* to the group, to one that ended, or to none */
+
+/* What the setup's thread is in, the others are in when they begin. */
+static void enter_group(void)
+{
+        full_group();
+        kmem_group_set(group);
+}
+
+static void take_charged(void)
+{
+        charged = kmem_cache_alloc(cache, GFP_KERNEL | __GFP_ACCOUNT | __GFP_NOWARN);
+        take_notes(charged);
+}
+
+static void check_new_group(void)
+{
+        struct kmem_group_stats stats;
+
+        CHECK(kmem_group_stats(group, &stats) == 0);
+        if (stats.bytes || stats.objects)
+                explore_fail("a new group has %zu objects charged that another was asked for",
+                             stats.objects);
+}
+
+/* The record of a group without objects is the next group's. */
+static void end_and_make_group(void)
+{
+        CHECK(kmem_group_destroy(group) >= 0);
+        make_group(0);
+        check_new_group();
+}
+
+static void check_ended_group(void)
+{
+        kmem_group_set(NULL);
+        check_new_group();
+        give(charged);
+        check_new_group();
+        CHECK(kmem_group_destroy(group) == 0);
+        check_empty();
+}
+
 static void check_charges(void)
 {
         struct kmem_group_stats stats;
@@ -134,5 +177,12 @@ const struct scenario group_scenarios[] = {
          .thread = {use_accounted, lower_limit},
          .cpu = {0, 1},
          .check = end_group},
+        {.name = "group_end_charge",
+         .about = "a group ends, and its record is the next group's, while a thread charges to it",
+         .options = "sheaf_capacity=2",
+         .setup = enter_group,
+         .thread = {take_charged, end_and_make_group},
+         .cpu = {0, 1},
+         .check = check_ended_group},
         {0},
 };

@@ -6,6 +6,7 @@
 #include "scenario.h"
 
 #include "heap/reclaim.h"
+#include "page/large.h"
 #include "page/zone.h"
 
 enum { LARGE_BYTES = 40 << 10 };
@@ -92,6 +93,29 @@ static void check_held(void)
 {
         free_held();
         check_empty();
+}
+
+/* A huge block is there, and another one is kept. */
+static void keep_huge(void)
+{
+        void *other;
+
+        make_cache(64);
+        give(take());
+        held = kmalloc(HUGE_BYTES, GFP_KERNEL);
+        take_notes(held);
+        other = kmalloc(HUGE_BYTES, GFP_KERNEL);
+        CHECK(other && other != held);
+        kfree(other);
+}
+
+static void use_huge(void)
+{
+        void *block = kmalloc(HUGE_BYTES, GFP_KERNEL);
+
+        take_notes(block);
+        CHECK(ksize(block) >= HUGE_BYTES);
+        give_large(block);
 }
 
 /* Chunks of two zones, all handed out but one of the second zone. */
@@ -189,6 +213,26 @@ const struct scenario page_scenarios[] = {
          .options = "sheaf_capacity=2",
          .setup = fill,
          .thread = {trim, trim},
+         .cpu = {0, 1},
+         .check = check_held},
+        {.name = "huge_two",
+         .about = "two threads want the huge block that is kept",
+         .options = "sheaf_capacity=2",
+         .setup = keep_huge,
+         .thread = {use_huge, use_huge},
+         .cpu = {0, 1},
+         .check = check_held},
+        {.name = "huge_free",
+         .about = "a huge block is freed while a thread takes and frees another",
+         .options = "sheaf_capacity=2",
+         .setup = keep_huge,
+         .thread = {use_huge, free_held},
+         .cpu = {0, 1}},
+        {.name = "huge_trim",
+         .about = "malloc_trim unmaps the huge block that is kept and that a thread wants",
+         .options = "sheaf_capacity=2",
+         .setup = keep_huge,
+         .thread = {use_huge, trim},
          .cpu = {0, 1},
          .check = check_held},
         {0},
