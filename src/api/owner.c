@@ -5,6 +5,7 @@
  */
 #include "api/owner.h"
 
+#include "engines/hardened/often.h"
 #include "record/record.h"
 
 #include <string.h>
@@ -73,9 +74,34 @@ void owner_block_free_at(void *block, const char *call, const void *site)
                 block_free_at(block, call, site);
 }
 
+static KMEM_NOINLINE void free_hardened_by_lock(void *block, const char *call, const void *site)
+{
+        if (unlikely(!hardened_free_often(block, SIZE_MAX, block_form_of(call), true)))
+                owner_block_free_at(block, call, site);
+}
+
+/* The frequent case of a free of a hardened block, which keeps no register for a call. */
+static KMEM_NOINLINE void free_hardened(void *block, const char *call, const void *site)
+{
+        if (likely(!is_recording())) {
+                /* A function of its own, so that the way of a single thread has nothing to keep for a lock. */
+                if (hardened_has_threads()) {
+                        free_hardened_by_lock(block, call, site);
+                        return;
+                }
+                if (likely(hardened_free_often(block, SIZE_MAX, block_form_of(call), false)))
+                        return;
+        }
+        owner_block_free_at(block, call, site);
+}
+
 KMEM_NOINLINE void owner_block_free_slow(void *block, const char *call)
 {
-        owner_block_free_at(block, call, CALL_SITE);
+        /* Nothing is contained without option protect=hardened, nor in another library's heap. */
+        if (hardened_contains(block))
+                free_hardened(block, call, CALL_SITE);
+        else
+                owner_block_free_at(block, call, CALL_SITE);
 }
 
 KMEM_NOINLINE void owner_block_free_sized(void *block, size_t size, const char *call)

@@ -141,12 +141,6 @@ static void *recorded(void *block, size_t size, const void *site)
         return block;
 }
 
-/* By the name of the call: "operator delete" alone begins so. */
-static inline enum block_form block_form_of(const char *call)
-{
-        return call[0] == 'o' ? FORM_NEW : FORM_MALLOC;
-}
-
 static KMEM_NOINLINE void *alloc_hardened_slow(size_t size, size_t align, enum block_form form,
                                                const void *site)
 {

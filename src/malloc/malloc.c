@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
+#include "engines/hardened/often.h"
 #include "machine/system.h"
 #include "record/record.h"
 
@@ -47,6 +48,27 @@ KMEM_NOINLINE void *malloc_slow_at(size_t size, const void *site)
         return malloc_general(CLASS_MALLOC, size, false, site);
 }
 
+static KMEM_NOINLINE void *malloc_hardened_by_lock(size_t size, const void *site)
+{
+        void *object = hardened_take_often(size, FORM_MALLOC, true);
+
+        return likely(object) ? object : malloc_slow_at(size, site);
+}
+
+/* The frequent case of option protect=hardened, which keeps no register for a call; else malloc_slow_at. */
+static KMEM_NOINLINE void *malloc_hardened(size_t size, const void *site)
+{
+        void *object;
+
+        if (unlikely(is_recording()))
+                return malloc_slow_at(size, site);
+        /* A function of its own, so that the way of a single thread has nothing to keep for a lock. */
+        if (hardened_has_threads())
+                return malloc_hardened_by_lock(size, site);
+        object = hardened_take_often(size, FORM_MALLOC, false);
+        return likely(object) ? object : malloc_slow_at(size, site);
+}
+
 KMEM_NOINLINE void *new_slow_at(size_t size, const void *site)
 {
         return malloc_general(CLASS_NEW, size, false, site);
@@ -54,7 +76,8 @@ KMEM_NOINLINE void *new_slow_at(size_t size, const void *site)
 
 KMEM_NOINLINE void *malloc_slow(size_t size)
 {
-        return malloc_slow_at(size, CALL_SITE);
+        return hardened_is_often(size) ? malloc_hardened(size, CALL_SITE)
+                                       : malloc_slow_at(size, CALL_SITE);
 }
 
 KMEM_FAST_CALL void *malloc(size_t size)
@@ -86,6 +109,9 @@ KMEM_FAST_CALL void *calloc(size_t count, size_t size)
         object = malloc_fast(bytes, fast.malloc_limit);
         if (likely(object))
                 return memset(object, 0, bytes);
+        /* Hardened blocks read as zero. */
+        if (hardened_is_often(bytes))
+                return malloc_hardened(bytes, CALL_SITE);
         return malloc_general(CLASS_MALLOC, bytes, true, CALL_SITE);
 }
 

@@ -120,7 +120,7 @@ static void start_locked(void)
         if (load_acquire(&threads[next].id))
                 return;
         /* It frees blocks of kfree_rcu. From now on this thread, too, takes the locks of hardened pools. */
-        store_relaxed(&hardened_is_shared, 1);
+        hardened_share();
         /* THREAD-2 */
         store_release(&reclaim_wanted, 0);
         if (!bare_thread_start(&threads[next], thread_run, &threads[next], offsets,

@@ -51,6 +51,14 @@ static struct hardened_place place_of(const void *block)
         return hardened_place_of(block);
 }
 
+/* The first record of the block's chunk. */
+static const struct slab_record *records_of_chunk_of(const void *block)
+{
+        size_t distance = (uintptr_t)block - hardened.base;
+
+        return (const void *)records_of_chunk(hardened.chunks[distance >> hardened.chunk_shift]);
+}
+
 /* As on a system before Linux 6.13. */
 static void without_guards(void)
 {
@@ -421,6 +429,23 @@ static void child_after_free_aged_at_exit(void)
         exit(0);
 }
 
+/* Slabs are drawn, so a slab in use may lie behind places that no slab had yet. */
+static void child_behind_at_exit_of_far_slab(void)
+{
+        for (unsigned int i = 0; i < MANY; i++) {
+                char *block = take(1000);
+                struct hardened_place place = place_of(block);
+                const struct slab_record *before =
+                        (const void *)((const char *)place.record - place.class->record_bytes);
+
+                if (place.record != records_of_chunk_of(block) && !before->start) {
+                        write_behind(block, malloc_usable_size(block));
+                        exit(0);
+                }
+        }
+        check(!"a slab lies behind an unused place");
+}
+
 static void writes(void **state)
 {
         static const char *const behind = "written to behind its end";
@@ -430,6 +455,7 @@ static void writes(void **state)
         child_aborts("behind_by_zero", options_used, behind);
         child_aborts("behind_resized", options_used, behind);
         child_aborts("behind_at_exit", options_used, behind);
+        child_aborts("behind_at_exit_of_far_slab", options_used, behind);
         child_aborts("behind_large", options_used, behind);
         child_aborts("behind_large_at_exit", options_used, behind);
         child_aborts("behind_grown", options_used, behind);
@@ -1202,6 +1228,7 @@ int main(int argc, char **argv)
                 CASE(behind_by_zero),
                 CASE(behind_resized),
                 CASE(behind_at_exit),
+                CASE(behind_at_exit_of_far_slab),
                 CASE(behind_large),
                 CASE(behind_large_at_exit),
                 CASE(after_free),

@@ -5,6 +5,7 @@
  */
 #include "engines/hardened/hardened.h"
 #include "engines/hardened/large.h"
+#include "engines/hardened/often.h"
 
 #include "lang/bits.h"
 #include "machine/imports.h"
@@ -12,7 +13,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 256, CLASS_ALIGN = 16 };
+enum { CLASS_ALIGN = 16 };
 
 static const char *const title_free = "Object already free";
 static const char *const title_form = "Wrong form of free";
@@ -24,20 +25,19 @@ struct fault {
         uint32_t bad_offset;
 };
 
-/* The pools of the calling thread's arena; NULL: none chosen yet. Initial-exec: access must never allocate. */
-static __thread struct pool *own_pools __attribute__((tls_model("initial-exec")));
+__thread struct pool *hardened_own_pools __attribute__((tls_model("initial-exec")));
 static uint32_t arenas_chosen; /* cumulative */
 bool hardened_forms_alike;
 
 static KMEM_NOINLINE struct pool *choose_pools(void)
 {
-        own_pools = pool_of((add_relaxed(&arenas_chosen, 1) - 1) % hardened.arenas, 0);
-        return own_pools;
+        hardened_own_pools = pool_of((add_relaxed(&arenas_chosen, 1) - 1) % hardened.arenas, 0);
+        return hardened_own_pools;
 }
 
 static inline struct pool *pool_here(uint32_t number)
 {
-        struct pool *pools = own_pools;
+        struct pool *pools = hardened_own_pools;
 
         return (likely(pools) ? pools : choose_pools()) + number;
 }
@@ -51,38 +51,12 @@ KMEM_COLD uint32_t hardened_first_used(const char *object, uint32_t bytes)
 }
 
 /* The program's content goes. Small objects are cleared here, as a call would take longer. */
-static inline void clear_object(char *object, uint32_t bytes)
+static inline void clear_object(char *object, const struct hardened_class *class)
 {
-        hardened_pair *at = (hardened_pair *)(void *)object;
-        hardened_pair *last = (hardened_pair *)(void *)(object + bytes) - 1;
-
-        if (unlikely(bytes > SMALL_BYTES)) {
-                memset(object, 0, bytes);
-                return;
-        }
-        /* Steps of two, as in hardened_is_zero. */
-        *last = (hardened_pair){0};
-        for (; at < last; at += 2) {
-                at[0] = (hardened_pair){0};
-                at[1] = (hardened_pair){0};
-                /* Keeps the compiler from making a call of the loop. */
-                __asm__ volatile("");
-        }
-}
-
-static inline char *canary_of(char *object, const struct hardened_class *class)
-{
-        return object + class->size - CANARY_BYTES;
-}
-
-/* HARD-5. Objects of size 0 have no canary. */
-static inline bool canary_is_whole(const struct slab_record *record,
-                                   const struct hardened_class *class, char *object)
-{
-        uint64_t found;
-
-        memcpy(&found, canary_of(object, class), sizeof(found));
-        return found == record->canary;
+        if (class->size > CLEARED_MOST)
+                memset(object, 0, class->size);
+        else
+                clear_small(object, class->last_pair);
 }
 
 /* Has a number at least to be drawn. */
@@ -90,39 +64,6 @@ static inline void make_draws(struct pool *pool)
 {
         if (unlikely(!pool->random.left))
                 stream_refill(&pool->random, hardened.key);
-}
-
-/* Draws the object that is handed out next; there is one, and a number to be drawn. */
-static inline void draw_object(struct pool *pool, struct slab_record *record,
-                               const struct hardened_class *class)
-{
-        uint32_t place = stream_next(&pool->random, record->free);
-
-        pool->next = place;
-        pool->next_object =
-                record->start + (size_t)record_loose(record, class)[place] * class->size;
-}
-
-/*
- * Draws the object that the next call hands out, and has it fetched: its memory is in no cache, since it has waited.
- * Nobody else takes objects of the current slab, and those that come back take places behind it.
- */
-static inline void draw_ahead(struct pool *pool, struct slab_record *record,
-                              const struct hardened_class *class)
-{
-        const char *object;
-
-        /* An object that comes back is drawn when it is wanted. */
-        if (unlikely(!record->free)) {
-                pool->next_object = NULL;
-                return;
-        }
-        draw_object(pool, record, class);
-        object = pool->next_object;
-        __builtin_prefetch(object, 1);
-        __builtin_prefetch(object + class->size - 1, 1);
-        if (class->size > 2 * CACHE_LINE)
-                __builtin_prefetch(object + CACHE_LINE, 1);
 }
 
 static KMEM_NOINLINE struct slab_record *next_slab_locked(struct pool *pool, uint32_t class)
@@ -141,58 +82,10 @@ static KMEM_NOINLINE struct slab_record *next_slab_locked(struct pool *pool, uin
         return record;
 }
 
-/* Takes the drawn object out of record_loose; returns its index. */
-static inline uint32_t take_index_locked(struct pool *pool, struct slab_record *record,
-                                         const struct hardened_class *class)
-{
-        uint8_t *loose = record_loose(record, class);
-        uint32_t index = loose[pool->next];
-
-        record->free--;
-        loose[pool->next] = loose[record->free];
-        return index;
-}
-
-static KMEM_COLD KMEM_NOINLINE void report_written(const char *object, uint32_t bytes)
+void hardened_report_written(const char *object, uint32_t bytes)
 {
         hardened_report("malloc", object, "Object written after free",
                         "it was written to after it was freed", hardened_first_used(object, bytes));
-}
-
-/* HARD-4, and HARD-5 from now on. */
-static inline void make_ready(char *object, uint64_t canary, const struct hardened_class *class,
-                              uint8_t state)
-{
-        uint32_t bytes = class->size;
-        char *place = canary_of(object, class);
-
-        if (unlikely(state == OBJECT_FRESH))
-                touch_fresh(place);
-        /* A fresh object of a page or more would get memory that the program may never touch. */
-        if (state != OBJECT_FRESH || bytes < PAGE_SIZE)
-                if (unlikely(!hardened_is_zero(object, bytes)))
-                        report_written(object, bytes);
-        memcpy(place, &canary, sizeof(canary));
-}
-
-/* The drawn object is handed out, the next one drawn, and the lock left. */
-static KMEM_ALWAYS_INLINE void *hand_out_locked(struct pool *pool,
-                                                const struct hardened_class *class,
-                                                enum block_form form, bool has_memory, bool locked)
-{
-        struct slab_record *record = pool->current;
-        char *object = pool->next_object;
-        uint32_t index = take_index_locked(pool, record, class);
-        uint8_t state = record->states[index];
-        uint64_t canary = record->canary;
-
-        record->states[index] = (uint8_t)(OBJECT_OUT + form);
-        add_owned(&pool->taken, 1);
-        draw_ahead(pool, record, class);
-        pool_drop(pool, locked);
-        if (likely(has_memory))
-                make_ready(object, canary, class, state);
-        return object;
 }
 
 static void *object_take(uint32_t number, enum block_form form)
@@ -204,16 +97,13 @@ static void *object_take(uint32_t number, enum block_form form)
 
         pool_open(pool);
         locked = pool_take(pool);
+        make_draws(pool);
         record = pool->current;
-        if (!record || !record->free)
-                record = next_slab_locked(pool, number);
-        if (unlikely(!record)) {
+        if (!pool->next_object && record && record->free)
+                draw_object(pool, record, class);
+        else if (!pool->next_object && !next_slab_locked(pool, number)) {
                 pool_drop(pool, locked);
                 return NULL;
-        }
-        if (!pool->next_object) {
-                make_draws(pool);
-                draw_object(pool, record, class);
         }
         make_draws(pool);
         return hand_out_locked(pool, class, form, number, locked);
@@ -230,45 +120,29 @@ static KMEM_NOINLINE void *alloc_otherwise(size_t size, size_t align, enum block
         return likely(object) ? object : hardened_large_alloc(max_of(size, (size_t)1), align, form);
 }
 
-/*
- * Most blocks: an object is drawn already. Nothing is called here but in place of a return, so that no register has to be
- * kept; alloc_otherwise does all the rest.
- */
-static KMEM_ALWAYS_INLINE void *alloc_often(size_t size, enum block_form form, bool locks)
-{
-        uint32_t number = hardened.small_class[(size + CANARY_BYTES + 15) / 16];
-        const struct hardened_class *class = hide_address(&hardened.classes[number]);
-        struct pool *pools = own_pools;
-        struct pool *pool = pools + number;
-
-        if (unlikely(!pools))
-                return alloc_otherwise(size, 1, form);
-        if (locks && (unlikely(!load_relaxed(&pool->opened)) || unlikely(!lock_try(&pool->lock))))
-                return alloc_otherwise(size, 1, form);
-        if (likely(pool->next_object) && likely(pool->random.left))
-                return hand_out_locked(pool, class, form, true, locks);
-        pool_drop(pool, locks);
-        return alloc_otherwise(size, 1, form);
-}
-
 static KMEM_NOINLINE void *alloc_by_lock(size_t size, enum block_form form)
 {
-        return alloc_often(size, form, true);
+        void *object = hardened_take_often(size, form, true);
+
+        return likely(object) ? object : alloc_otherwise(size, 1, form);
 }
 
 void *hardened_alloc(size_t size, size_t align, enum block_form form)
 {
+        void *object;
+
         /* Size 0 has a class of its own. */
-        if (unlikely(size - 1 >= HARDENED_SMALL_MOST - CANARY_BYTES || align > CLASS_ALIGN))
+        if (unlikely(!hardened_is_often(size) || align > CLASS_ALIGN))
                 return alloc_otherwise(size, align, form);
         /* Each way is a function of its own, so that the one of a single thread has nothing to keep for a lock. */
-        return hardened_has_threads() ? alloc_by_lock(size, form) : alloc_often(size, form, false);
+        if (hardened_has_threads())
+                return alloc_by_lock(size, form);
+        object = hardened_take_often(size, form, false);
+        return likely(object) ? object : alloc_otherwise(size, 1, form);
 }
 
-/* Enough of its objects came back: it is needed again, or empty. */
-static KMEM_NOINLINE void slab_came_back_locked(struct pool *pool,
-                                                const struct hardened_class *class,
-                                                struct slab_record *record, bool locked)
+KMEM_NOINLINE void hardened_came_back_locked(struct pool *pool, const struct hardened_class *class,
+                                             struct slab_record *record, bool locked)
 {
         if (record->place == SLAB_LOOSE) {
                 slab_place(record, SLAB_PARTIAL, class->objects);
@@ -281,23 +155,8 @@ static KMEM_NOINLINE void slab_came_back_locked(struct pool *pool,
         pool_drop(pool, locked);
 }
 
-/* The object has waited: it can be handed out from now on. Leaves the lock. */
-static KMEM_ALWAYS_INLINE void
-end_wait_locked(struct pool *pool, const struct hardened_class *class, uint64_t wait, bool locked)
-{
-        struct slab_record *record = wait_record(wait);
-        uint32_t free = record->free;
-
-        record_loose(record, class)[free++] = (uint8_t)wait_index(wait);
-        record->free = (uint16_t)free;
-        if (unlikely(free == record->awaited))
-                slab_came_back_locked(pool, class, record, locked);
-        else
-                pool_drop(pool, locked);
-}
-
-static KMEM_NOINLINE void count_waiting_locked(struct pool *pool,
-                                               const struct hardened_class *class, bool locked)
+KMEM_NOINLINE void hardened_waits_locked(struct pool *pool, const struct hardened_class *class,
+                                         bool locked)
 {
         add_owned(&pool->waiting, 1);
         if (class != &hardened.classes[0]) {
@@ -305,30 +164,6 @@ static KMEM_NOINLINE void count_waiting_locked(struct pool *pool,
                 hardened_show();
         }
         pool_drop(pool, locked);
-}
-
-/* HARD-6: takes the place of an object that was drawn, which takes that of the oldest. Leaves the lock. */
-static KMEM_ALWAYS_INLINE void wait_locked(struct pool *pool, const struct hardened_class *class,
-                                           uint64_t wait, bool locked)
-{
-        uint64_t *drawn = &pool->drawn[stream_next(&pool->random, class->drawn)];
-        uint64_t leaves = *drawn;
-
-        *drawn = wait;
-        if (leaves && class->aged) {
-                uint64_t *aged = &pool->aged[pool->next_aged];
-                uint64_t oldest = *aged;
-
-                *aged = leaves;
-                pool->next_aged = pool->next_aged + 1 < class->aged ? pool->next_aged + 1 : 0;
-                /* The next call wants it. */
-                __builtin_prefetch(wait_record(pool->aged[pool->next_aged]), 1);
-                leaves = oldest;
-        }
-        if (likely(leaves))
-                end_wait_locked(pool, class, leaves, locked);
-        else
-                count_waiting_locked(pool, class, locked);
 }
 
 /*
@@ -396,29 +231,6 @@ static struct fault fault_of_free(struct hardened_place place, char *block, enum
         return fault;
 }
 
-static inline bool size_is_right(struct hardened_place place, size_t size)
-{
-        uint32_t number = size - 1 < HARDENED_SMALL_MOST - CANARY_BYTES
-                                  ? hardened.small_class[(size + CANARY_BYTES + 15) / 16]
-                                  : hardened_class_for(size, 1);
-
-        return number == class_number_of(place.class);
-}
-
-/* HARD-3, HARD-5: the object is out, in the form and size that the call is for, and its canary is whole. */
-static KMEM_ALWAYS_INLINE bool free_is_right(struct hardened_place place, char *block, size_t size,
-                                             enum block_form form, bool has_memory)
-{
-        uint8_t state = place.record->states[place.index];
-
-        if (unlikely(state != OBJECT_OUT + form) &&
-            !(object_is_out(state) && load_relaxed(&hardened_forms_alike)))
-                return false;
-        if (likely(has_memory) && unlikely(!canary_is_whole(place.record, place.class, block)))
-                return false;
-        return likely(size == SIZE_MAX) || size_is_right(place, size);
-}
-
 static inline bool is_start(struct hardened_place place)
 {
         return likely(place.offset == 0) && likely(load_acquire(&place.record->start) != NULL);
@@ -450,17 +262,6 @@ static KMEM_COLD void wrong_free(void *block, size_t size, enum block_form form,
         hardened_free_object(block, size, form, call, site);
 }
 
-/* A free that is right. Leaves the lock. */
-static KMEM_ALWAYS_INLINE void take_back_locked(struct pool *pool, struct hardened_place place,
-                                                char *block, bool has_memory, bool locked)
-{
-        if (likely(has_memory))
-                clear_object(block, place.class->size);
-        place.record->states[place.index] = OBJECT_FREED;
-        add_owned(&pool->given, 1);
-        wait_locked(pool, place.class, wait_of(place.record, place.index), locked);
-}
-
 static KMEM_NOINLINE void free_otherwise(void *block, size_t size, enum block_form form,
                                          const char *call, const void *site)
 {
@@ -475,51 +276,25 @@ static KMEM_NOINLINE void free_otherwise(void *block, size_t size, enum block_fo
                 return;
         }
         make_draws(pool);
-        take_back_locked(pool, place, block, has_memory, locked);
-}
-
-/*
- * Most frees: of a small object, and a number is drawn already. Nothing is called here but in place
- * of a return, as in alloc_often.
- */
-static KMEM_ALWAYS_INLINE void free_often(void *block, size_t size, enum block_form form,
-                                          const char *call, const void *site, bool locks)
-{
-        struct hardened_place place = hardened_place_of(block);
-        struct pool *pool;
-
-        if (unlikely(!is_start(place)) || unlikely(!place.record->number) ||
-            unlikely(place.class->size > SMALL_BYTES)) {
-                free_otherwise(block, size, form, call, site);
-                return;
-        }
-        pool = place.record->pool;
-        if (locks && unlikely(!lock_try(&pool->lock))) {
-                free_otherwise(block, size, form, call, site);
-                return;
-        }
-        if (likely(free_is_right(place, block, size, form, true)) && likely(pool->random.left)) {
-                take_back_locked(pool, place, block, true, locks);
-                return;
-        }
-        pool_drop(pool, locks);
-        free_otherwise(block, size, form, call, site);
+        if (has_memory)
+                clear_object(block, place.class);
+        put_cleared_locked(pool, place, place.class->aged, locked);
 }
 
 static KMEM_NOINLINE void free_by_lock(void *block, size_t size, enum block_form form,
                                        const char *call, const void *site)
 {
-        free_often(block, size, form, call, site, true);
+        if (unlikely(!hardened_free_often(block, size, form, true)))
+                free_otherwise(block, size, form, call, site);
 }
 
 void hardened_free_object(void *block, size_t size, enum block_form form, const char *call,
                           const void *site)
 {
-        /* Each way is a function of its own, so that the one of a single thread has nothing to keep for a lock. */
         if (hardened_has_threads())
                 free_by_lock(block, size, form, call, site);
-        else
-                free_often(block, size, form, call, site, false);
+        else if (unlikely(!hardened_free_often(block, size, form, false)))
+                free_otherwise(block, size, form, call, site);
 }
 
 bool hardened_free(void *block, size_t size, enum block_form form, const char *call,

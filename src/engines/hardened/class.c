@@ -17,7 +17,12 @@
 #include <string.h>
 
 struct hardened_table hardened;
-uint32_t hardened_is_shared;
+
+/* glibc's: 0 once the process has, or had, a second thread. */
+extern char __libc_single_threaded __attribute__((weak));
+
+static const char never_single;
+const char *hardened_single = &never_single;
 
 enum {
         CHUNK_SHIFT_MAX = 22,
@@ -128,6 +133,7 @@ static void class_init(struct hardened_class *class, uint32_t size)
         class->aged = size > LARGE_WAIT_BYTES ? 0 : class->drawn;
         class->stride_reciprocal = reciprocal_of(class->stride);
         class->size_reciprocal = reciprocal_of(size);
+        class->last_pair = class == &hardened.classes[0] ? 0 : size - 16;
 }
 
 static void classes_init_all(void)
@@ -167,7 +173,8 @@ static size_t pools_bytes(void)
 
 static size_t chunks_bytes(size_t bytes)
 {
-        return round_up((bytes >> hardened.chunk_shift) * sizeof(uint32_t), system_page_bytes());
+        return round_up((bytes >> hardened.chunk_shift) * sizeof(*hardened.chunks),
+                        system_page_bytes());
 }
 
 static size_t tables_bytes(size_t bytes)
@@ -193,7 +200,7 @@ static bool lay_out(char *start, size_t bytes)
         size_t chunk = (size_t)1 << hardened.chunk_shift;
 
         start += page;
-        hardened.chunks = (uint32_t *)(void *)start;
+        hardened.chunks = (uint64_t *)(void *)start;
         start += chunks_bytes(bytes) + page;
         hardened.pools = (struct pool *)(void *)start;
         start += pools_bytes() + page;
@@ -248,8 +255,16 @@ bool hardened_start(void)
                 if (bytes < RESERVED_LEAST)
                         return false;
         }
+        hardened.often_most = HARDENED_SMALL_MOST - CANARY_BYTES;
+        if (&__libc_single_threaded)
+                store_relaxed(&hardened_single, &__libc_single_threaded);
         hardened_change(false);
         return true;
+}
+
+void hardened_share(void)
+{
+        store_relaxed(&hardened_single, &never_single);
 }
 
 /* With system pages larger than the table, the table shares its page and stays writable. */

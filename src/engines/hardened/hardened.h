@@ -40,11 +40,18 @@ enum {
         HARDENED_ARENAS_MAX = 8,    /* pools of a class */
         HARDENED_WAITING_MAX = 128, /* objects in each part of a pool's quarantine */
         HARDENED_OBJECTS_MAX = 256, /* in a slab: an index is a byte */
+        HARDENED_PLACES = 8,        /* a new slab is drawn from that many next ones of its chunk */
         CANARY_BYTES = 8,
 };
 
 /* Form of the call that handed a block out, and must take it back. */
 enum block_form { FORM_MALLOC, FORM_NEW };
+
+/* By the name of the call: "operator delete" alone begins so. */
+static inline enum block_form block_form_of(const char *call)
+{
+        return call[0] == 'o' ? FORM_NEW : FORM_MALLOC;
+}
 
 struct hardened_class {
         uint32_t size;       /* bytes of an object, with the canary */
@@ -58,7 +65,8 @@ struct hardened_class {
         uint32_t drawn; /* objects that wait to be drawn, in each pool */
         uint32_t aged;  /* and then to grow old */
         uint64_t stride_reciprocal, size_reciprocal;
-} __attribute__((aligned(64))); /* so that a shift finds it */
+        uint32_t last_pair; /* offset of an object's last 16 bytes; class 0: 0 */
+} __attribute__((aligned(64)));
 
 /* Constant once the back end is up, but for hardened_change: the page is read-only then. */
 struct hardened_table {
@@ -68,12 +76,14 @@ struct hardened_table {
         uint32_t chunk_mask; /* bytes of a chunk, less 1 */
         uint32_t arenas;
         uint32_t window_chunks; /* classes draw their chunks from that many at a time */
-        uint32_t
-                *chunks; /* of each chunk: ordinal of its records << 8 | class + 1; 0: not in use */
-        char *records;   /* of the chunks in use, by ordinal */
+        /* Of each chunk the address of its records, and in the bits of CHUNK_CLASS the offset of its class in this
+         * table; 0: not in use. */
+        uint64_t *chunks;
+        char *records; /* of the chunks in use, by ordinal */
         size_t chunk_records_bytes;
         struct pool *pools; /* by arena and class */
         uintptr_t large_window;
+        size_t often_most;   /* bytes of a request that hardened_take_often may serve; 0: none */
         uint32_t page_bytes; /* of the system */
         uint8_t small_class[HARDENED_SMALL_MOST / 16 + 1];
         bool has_guards; /* the system has guards that are no mappings */
@@ -81,6 +91,7 @@ struct hardened_table {
         struct hardened_class classes[HARDENED_CLASSES];
 } __attribute__((aligned(4096)));
 _Static_assert(sizeof(struct hardened_table) == 4096, "a page");
+#define CHUNK_CLASS ((uint64_t)4095)
 extern KMEM_HIDDEN struct hardened_table hardened;
 
 /* OBJECT_OUT + FORM_MALLOC and OBJECT_OUT + FORM_NEW are out. A record begins as zeroes: all objects are fresh. */
@@ -128,9 +139,9 @@ struct pool {
         uint32_t waiting;            /* objects in drawn and aged */
         uint32_t next_aged;          /* the oldest */
         struct slab_record *current; /* objects are taken from it */
-        uint32_t next;         /* the place in its record_loose of the object that is taken next */
+        uint32_t next_index;   /* of the object that is taken next: it has left record_loose */
         uint32_t opened;       /* 1: its lock may be held (HARD-8) */
-        char *next_object;     /* that object; NULL: it is not drawn yet */
+        char *next_object;     /* that object; NULL: none is drawn */
         struct list partial;   /* slabs with objects to hand out; NULLs until first used */
         struct list empty;     /* without an object out or waiting, oldest first */
         struct list released;  /* and without memory, unreadable if the system has guards */
@@ -145,7 +156,7 @@ struct pool {
 struct hardened_place {
         struct slab_record *record; /* NULL: no slab of any class has been there */
         const struct hardened_class *class;
-        uint32_t index;  /* of the object, if offset is 0 */
+        size_t index;    /* of the object, if offset is 0 */
         uint32_t offset; /* in the object; UINT32_MAX: outside of all objects, in a guard */
 };
 
@@ -178,7 +189,7 @@ static inline uint32_t pool_random(struct pool *pool, uint32_t end)
 }
 
 /* An object that waits, in a word that is not 0: addresses of a process have at most 56 bits. */
-static inline uint64_t wait_of(struct slab_record *record, uint32_t index)
+static inline uint64_t wait_of(struct slab_record *record, size_t index)
 {
         return (uint64_t)(uintptr_t)record << 8 | index;
 }
@@ -194,32 +205,49 @@ static inline uint32_t wait_index(uint64_t wait)
 }
 _Static_assert(HARDENED_OBJECTS_MAX <= 256, "an index has eight bits");
 
+static inline const struct hardened_class *class_of_chunk(uint64_t entry)
+{
+        return (const struct hardened_class *)(const void *)((const char *)hide_address(&hardened) +
+                                                             (entry & CHUNK_CLASS));
+}
+
+static inline char *records_of_chunk(uint64_t entry)
+{
+        return (char *)(uintptr_t)(entry & ~CHUNK_CLASS);
+}
+
+static inline uint64_t chunk_entry(const char *records, uint32_t class)
+{
+        return (uintptr_t)records |
+               (offsetof(struct hardened_table, classes) + class * sizeof(struct hardened_class));
+}
+
 /* The place of an address that hardened_contains. */
 static KMEM_ALWAYS_INLINE struct hardened_place hardened_place_of(const void *address)
 {
         struct hardened_place place = {.offset = UINT32_MAX};
         size_t distance = (uintptr_t)address - hardened.base;
         /* Acquire: pairs with chunk_take, which has made the records accessible. */
-        uint32_t entry = load_acquire(&hardened.chunks[distance >> hardened.chunk_shift]);
+        uint64_t entry = load_acquire(&hardened.chunks[distance >> hardened.chunk_shift]);
         /* Near 2^32 in the chunk's first guard, which is beyond all slabs then. */
         uint32_t in_chunk = ((uint32_t)distance & hardened.chunk_mask) - hardened.page_bytes;
         const struct hardened_class *class;
-        uint32_t slab, in_slab;
+        size_t slab;
+        uint32_t in_slab;
 
         if (unlikely(!entry))
                 return place;
-        class = hide_address(&hardened.classes[(entry & 0xff) - 1]);
-        slab = (uint32_t)((in_chunk * class->stride_reciprocal) >> 40);
-        in_slab = in_chunk - slab * class->stride;
+        class = class_of_chunk(entry);
+        slab = (in_chunk * class->stride_reciprocal) >> 40;
+        in_slab = in_chunk - (uint32_t)slab * class->stride;
         if (unlikely(slab >= class->slabs))
                 return place;
         place.class = class;
-        place.record = (struct slab_record *)(void *)(hardened.records +
-                                                      (entry >> 8) * hardened.chunk_records_bytes +
-                                                      (size_t)slab * class->record_bytes);
-        place.index = (uint32_t)((in_slab * class->size_reciprocal) >> 40);
+        place.record = (struct slab_record *)(void *)(records_of_chunk(entry) +
+                                                      slab * class->record_bytes);
+        place.index = (in_slab * class->size_reciprocal) >> 40;
         if (likely(place.index < class->objects))
-                place.offset = in_slab - place.index * class->size;
+                place.offset = in_slab - (uint32_t)place.index * class->size;
         return place;
 }
 
@@ -234,8 +262,10 @@ static inline bool hardened_is_zero(const char *memory, uint32_t bytes)
         hardened_pair any = *last;
 
         /* Steps of two; an odd one is the last, which was read first. */
-        for (; at < last; at += 2)
+        do {
                 any |= at[0] | at[1];
+                at += 2;
+        } while (at < last);
         return !(any[0] | any[1]);
 }
 
@@ -364,17 +394,18 @@ KMEM_HIDDEN void hardened_report(const char *call, const void *address, const ch
                                  const char *fault, uint32_t bad_offset)
         __attribute__((noreturn, cold));
 
-/* glibc's: 0 once the process has, or had, a second thread. */
-extern char __libc_single_threaded __attribute__((weak));
-
-/* Set before a thread begins that libc does not know, and that may free blocks (the reclaim thread). */
-extern KMEM_HIDDEN uint32_t hardened_is_shared;
+/*
+ * Points to a byte that is 0 unless the process has a single thread: glibc's __libc_single_threaded, or a byte that is
+ * always 0.
+ */
+extern KMEM_HIDDEN const char *hardened_single;
+/* Before a thread begins that libc does not know, and that may free blocks (the reclaim thread). */
+KMEM_HIDDEN void hardened_share(void);
 
 /* Whether there may be several threads. The answer holds while a pool is locked. */
 static inline bool hardened_has_threads(void)
 {
-        return !&__libc_single_threaded || !load_relaxed(&__libc_single_threaded) ||
-               load_relaxed(&hardened_is_shared);
+        return !load_relaxed(load_relaxed(&hardened_single));
 }
 
 /*

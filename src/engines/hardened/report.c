@@ -52,8 +52,9 @@ static void add_place(struct text *text, const void *address, uint32_t bad_offse
         if (place.index >= place.class->objects)
                 return;
         text_add(text, "Object %p @offset=%u bytes=%u state=%s form=%s\n",
-                 place.record->start + (size_t)place.index * place.class->size,
-                 place.index * place.class->size, bytes, state_of(place.record, place.index),
+                 place.record->start + place.index * place.class->size,
+                 (uint32_t)place.index * place.class->size, bytes,
+                 state_of(place.record, (uint32_t)place.index),
                  place.record->states[place.index] == OBJECT_OUT + FORM_NEW ? "new" : "malloc");
         if (bad_offset != UINT32_MAX)
                 text_add(text, "First harmed byte @offset=%u, %s the block\n", bad_offset,

@@ -15,7 +15,6 @@
 #include "machine/system.h"
 
 enum {
-        PLACES = 8, /* a new slab is drawn from that many */
         COMMIT_BYTES = 256 << 10,
         GUARDS_MOST = 10000,
         EMPTY_BYTES = 4 << 20, /* of empty slabs that pools keep in any case */
@@ -79,7 +78,7 @@ static bool chunk_take_locked(struct pool *pool, struct growth *growth, uint32_t
                 .records = hardened.records + grown.chunks * hardened.chunk_records_bytes,
         };
         /* Release: pairs with the acquire in hardened_place_of. */
-        store_release(&hardened.chunks[number], grown.chunks << 8 | (class + 1));
+        store_release(&hardened.chunks[number], chunk_entry(growth->records, class));
         grown.chunks++;
         grown.drawn++;
         return true;
@@ -88,7 +87,7 @@ static bool chunk_take_locked(struct pool *pool, struct growth *growth, uint32_t
 /* Draws a place that was not used yet; there is one. */
 static uint32_t draw_place_locked(struct pool *pool, struct growth *growth, uint32_t slabs)
 {
-        uint32_t places = min_of(slabs - growth->front, (uint32_t)PLACES);
+        uint32_t places = min_of(slabs - growth->front, (uint32_t)HARDENED_PLACES);
         uint32_t place = pool_random(pool, places);
 
         while (growth->used >> place & 1)
@@ -128,13 +127,14 @@ static void guard_behind(const struct growth *growth, const struct hardened_clas
                 record->guarded = guard_page(growth->chunk + ((size_t)place + 1) * class->stride);
 }
 
-/* All up to the end of a place becomes accessible, in steps. */
+/* All up to the end of a place becomes accessible, in steps: each doubles what there is, as a step is two calls. */
 static bool open_by_steps(struct growth *growth, const struct hardened_class *class, uint32_t place)
 {
         char *first = growth->chunk + system_page_bytes();
         size_t wanted = ((size_t)place + 1) * class->stride;
         size_t all = (size_t) class->slabs * class->stride;
-        size_t bytes = min_of(round_up(wanted, COMMIT_BYTES), all);
+        size_t steps = max_of(round_up(wanted, COMMIT_BYTES), 2 * growth->accessible_bytes);
+        size_t bytes = min_of(steps, all);
 
         if (wanted > growth->accessible_bytes) {
                 if (!system_commit(first + growth->accessible_bytes,

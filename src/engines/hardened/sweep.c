@@ -85,22 +85,30 @@ static void check_canaries(struct slab_record *record, const struct hardened_cla
 
 static void sweep_chunk(uint32_t number, struct found *found)
 {
-        uint32_t entry = load_acquire(&hardened.chunks[number]);
+        uint64_t entry = load_acquire(&hardened.chunks[number]);
         const struct hardened_class *class;
+        uint32_t unused = 0;
         char *records;
 
-        /* Class 0 has neither canaries nor anything else to be read. */
-        if ((entry & 0xff) < 2)
+        if (!entry)
                 return;
-        class = &hardened.classes[(entry & 0xff) - 1];
-        records = hardened.records + (entry >> 8) * hardened.chunk_records_bytes;
-        for (uint32_t slab = 0; slab < class->slabs && !found->object; slab++) {
+        class = class_of_chunk(entry);
+        /* It has neither canaries nor anything else to be read. */
+        if (class == &hardened.classes[0])
+                return;
+        records = records_of_chunk(entry);
+        /* Behind so many places without a slab there is none: records of the rest were never touched. */
+        for (uint32_t slab = 0; slab < class->slabs && unused < HARDENED_PLACES && !found->object;
+             slab++) {
                 struct slab_record *record =
                         (struct slab_record *)(void *)(records + slab * class->record_bytes);
                 struct pool *pool;
 
-                if (!load_acquire(&record->start))
+                if (!load_acquire(&record->start)) {
+                        unused++;
                         continue;
+                }
+                unused = 0;
                 pool = pool_of(record->arena, record->number);
                 if (!lock_try(&pool->lock))
                         continue;
