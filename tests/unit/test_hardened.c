@@ -1077,6 +1077,42 @@ static void child_first_objects(void)
                 pthread_join(threads[i], NULL);
 }
 
+static uint32_t may_take, has_taken;
+
+static void *take_first(void *unused)
+{
+        while (!load_acquire(&may_take))
+                cpu_relax();
+        drop(take(900));
+        store_release(&has_taken, 1);
+        return NULL;
+}
+
+/* HARD-8: no pool is opened while fork holds its lock, so none is locked that fork does not know. */
+static void child_opens_behind_fork(void)
+{
+        uint32_t class = hardened_class_for(900, 1);
+        pthread_t thread;
+
+        /* A thread that neither waits nor goes on ends the test with a signal. */
+        alarm(60);
+        drop(take(40));
+        check(pthread_create(&thread, NULL, take_first, NULL) == 0);
+        for (uint32_t arena = 0; arena < hardened.arenas; arena++)
+                check(!load_relaxed(&pool_of(arena, class)->opened));
+        lock_take(&hardened_open_lock);
+        store_release(&may_take, 1);
+        /* 2: the thread sleeps on the lock. */
+        while (load_acquire(&hardened_open_lock.word) != 2 && !load_acquire(&has_taken))
+                cpu_relax();
+        check(!load_acquire(&has_taken));
+        for (uint32_t arena = 0; arena < hardened.arenas; arena++)
+                check(!load_relaxed(&pool_of(arena, class)->opened));
+        lock_drop(&hardened_open_lock);
+        pthread_join(thread, NULL);
+        check(load_relaxed(&has_taken));
+}
+
 static void child_threads_of_mappings(void)
 {
         without_guards();
@@ -1123,7 +1159,8 @@ static void processes(void **state)
 {
         child_passes("threads", options_used);
         for (unsigned int i = 0; i < 20; i++)
-                child_passes("first_objects", options_used);
+                child_passes("opens_behind_fork", options_used);
+        child_passes("first_objects", options_used);
         child_passes("threads_of_mappings", options_of_mappings);
         child_passes("limited", options_used);
         child_passes("locked", options_used);
@@ -1259,6 +1296,7 @@ int main(int argc, char **argv)
                 CASE(named_caches),
                 CASE(named_twice),
                 CASE(threads),
+                CASE(opens_behind_fork),
                 CASE(first_objects),
                 CASE(threads_of_mappings),
                 CASE(limited),
