@@ -1077,6 +1077,28 @@ static void child_first_objects(void)
                 pthread_join(threads[i], NULL);
 }
 
+static const struct lock *looked_for;
+static unsigned int times_met;
+
+static void meet(struct lock *lock)
+{
+        times_met += lock == looked_for;
+}
+
+/* HARD-8: fork takes the lock of a pool whose first object is on its way, as its thread may hold it. */
+static void child_fork_takes_opened(void)
+{
+        struct pool *pool = pool_of(0, hardened_class_for(900, 1));
+
+        looked_for = &pool->lock;
+        hardened_each_lock(meet, meet);
+        check_equal(times_met, 0);
+        pool_open(pool);
+        check_equal(pool->taken, 0);
+        hardened_each_lock(meet, meet);
+        check_equal(times_met, 1);
+}
+
 static uint32_t may_take, has_taken;
 
 static void *take_first(void *unused)
@@ -1159,7 +1181,8 @@ static void processes(void **state)
 {
         child_passes("threads", options_used);
         for (unsigned int i = 0; i < 20; i++)
-                child_passes("opens_behind_fork", options_used);
+                child_passes("fork_takes_opened", options_used);
+        child_passes("opens_behind_fork", options_used);
         child_passes("first_objects", options_used);
         child_passes("threads_of_mappings", options_of_mappings);
         child_passes("limited", options_used);
@@ -1296,6 +1319,7 @@ int main(int argc, char **argv)
                 CASE(named_caches),
                 CASE(named_twice),
                 CASE(threads),
+                CASE(fork_takes_opened),
                 CASE(opens_behind_fork),
                 CASE(first_objects),
                 CASE(threads_of_mappings),
