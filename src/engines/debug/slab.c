@@ -88,14 +88,28 @@ void slab_check_list(struct debug_report *report, struct page *slab)
         struct slab_state state = state_read(slab);
         uint32_t index = state.head;
         uint32_t listed = 0;
+        /* The walk is most of flag F's time, and the compiler would read all of these at each step. */
+        char *const first = slub_object(cache, slab, 0);
+        const void *const table = slab->table;
+        const bool narrow = is_narrow(state.objects);
+        const size_t size = cache->size;
+        const uint64_t reciprocal = cache->reciprocal;
+        const uint32_t free_pointer = cache->free_pointer;
 
         while (index != INDEX_END) {
-                void *object = slub_object(cache, slab, index);
-                void **place = free_pointer_place(cache, object);
-                bool valid = free_index(cache, slab, *place, &index);
+                char *object = first + index * size;
+                void **place = (void **)(void *)(object + free_pointer);
+                uintptr_t next = (uintptr_t)*place;
+                /* As slub_index. */
+                uint64_t offset = next - (uintptr_t)first;
+                uint64_t found = (offset * reciprocal) >> RECIPROCAL_SHIFT;
 
                 listed++;
-                if (valid && (index == INDEX_END || listed < state.objects))
+                if (!next)
+                        break;
+                index = (uint32_t)found;
+                if (likely(found * size == offset && found < state.objects &&
+                           !table_in_use(table, narrow, index) && listed < state.objects))
                         continue;
                 /*
                  * The objects behind the pointer are lost; two pointers may also name an object
