@@ -59,18 +59,37 @@ static uint32_t gap_of(const struct kmem_cache *cache)
         return interval && can_sample(cache) ? draw_gap(cache->object_size, interval) : UINT32_MAX;
 }
 
+/*
+ * What the slot's last refill of the cache has left of its gap. Gaps have no memory, so a gap may go on
+ * from refill to refill, and most refills draw nothing. Another thread on the slot may have read it too;
+ * then the objects of one of both are left out of the count, which moves a sample.
+ */
+static uint64_t gap_left(const struct kmem_cache *cache, const struct slot_cache *record,
+                         uint64_t interval)
+{
+        return interval && load_relaxed(&record->gap_interval) == interval
+                       ? load_relaxed(&record->sample_gap)
+                       : gap_of(cache);
+}
+
 void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **objects,
                   unsigned int count)
 {
+        uint64_t interval = load_relaxed(&profile_interval);
+        uint64_t at = can_sample(cache) ? gap_left(cache, record, interval) : UINT32_MAX;
+
         /* Slices of a profile must begin even if nothing is ever drained. */
         if (load_relaxed(&profile_slices))
                 reclaim_ask();
-        for (uint64_t at = gap_of(cache); at < count; at += 1 + (uint64_t)gap_of(cache)) {
+        for (; at < count; at += 1 + (uint64_t)gap_of(cache)) {
                 /* MARK-3. Release, with marks_exist. */
                 store_release(&marks_made, true);
                 cache->engine->give(cache, &record->engine, &objects[at], 1);
                 objects[at] = NULL;
         }
+        /* Of a gap that has no room in 32 bits only this part is known: another is drawn. */
+        store_relaxed(&record->gap_interval, at < UINT32_MAX ? interval : 0);
+        store_relaxed(&record->sample_gap, (uint32_t)(at - count));
 }
 
 /*

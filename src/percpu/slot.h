@@ -73,7 +73,9 @@ struct slot_cache {
         struct rcu_sheaf *rcu;     /* collects objects for kfree_rcu, or NULL (rcu_sheaf.h) */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         uint32_t left_size;        /* size of `left` when it was left (calls.h) */
-        uint32_t guard_gap; /* 1 + objects up to the next guard (marks.c), 0: not drawn; relaxed */
+        uint32_t guard_gap;  /* 1 + objects up to the next guard (marks.c), 0: not drawn; relaxed */
+        uint32_t sample_gap; /* objects up to the next sample (marks.c); relaxed */
+        uint64_t gap_interval; /* of the profile that sample_gap was drawn for; 0: none; relaxed */
         const struct sheaf *left;
         struct pair drained; /* scratch of the drainer, under drain_mutex */
         uint64_t seen;       /* sum of the figures at the last look (percpu/quiet.c); under
