@@ -265,6 +265,15 @@ struct frame {
         bool is_higher; /* the stack pointer may be */
 };
 
+/*
+ * Pages that the kernel has said can be read, by number; 0: none. They hold for a single walk, as a page may
+ * be unmapped before the next. Without them each frame of made code would ask the kernel four times.
+ */
+enum { READABLE_PAGES = 8 };
+struct readable {
+        uintptr_t pages[READABLE_PAGES];
+};
+
 static uintptr_t word_at(uintptr_t address)
 {
         return *(const uintptr_t *)address;
@@ -296,17 +305,29 @@ static void leave(struct frame *frame, const struct frame_row *row)
         frame->is_higher = false;
 }
 
+static bool can_read(struct readable *readable, uintptr_t address)
+{
+        uintptr_t page = address >> PAGE_SHIFT;
+        uintptr_t *place = &readable->pages[page % READABLE_PAGES];
+
+        if (*place == page)
+                return true;
+        if (!system_can_read((const void *)(page << PAGE_SHIFT)))
+                return false;
+        *place = page;
+        return true;
+}
+
 /*
  * Whether a call ends at @address: its bytes stand in front of it. Code lies in whole pages, so it can
  * be read around the address, also by is_signal_return, if both ends can.
  */
-static bool follows_call(uintptr_t address)
+static bool follows_call(struct readable *readable, uintptr_t address)
 {
         const uint8_t *end = (const uint8_t *)address;
 
-        if (address < PAGE_SIZE ||
-            !system_can_read((const void *)((address - WORD) & -(uintptr_t)WORD)) ||
-            !system_can_read((const void *)((address + WORD) & -(uintptr_t)WORD)))
+        if (address < 2 * PAGE_SIZE || !can_read(readable, address - WORD) ||
+            !can_read(readable, address + 2 * WORD - 1))
                 return false;
 #ifdef __aarch64__
         uint32_t code;
@@ -329,18 +350,17 @@ static bool follows_call(uintptr_t address)
 enum { FRAME_BYTES_MOST = 1 << 20 }; /* from a stack pointer to the frame that is found */
 
 /* Invariant 4: to the frame that the frame pointer leads to; false if it leads nowhere. */
-static bool leave_by_frame_pointer(struct frame *frame)
+static bool leave_by_frame_pointer(struct readable *readable, struct frame *frame)
 {
         uintptr_t record = frame->frame_pointer;
         uintptr_t address;
 
         /* A record below the stack pointer is as far away as one behind the end. */
         if (record % WORD || record - frame->stack_pointer > FRAME_BYTES_MOST ||
-            !system_can_read((const void *)record) ||
-            !system_can_read((const void *)(record + WORD)))
+            !can_read(readable, record) || !can_read(readable, record + WORD))
                 return false;
         address = plain(word_at(record + WORD));
-        if (!follows_call(address))
+        if (!follows_call(readable, address))
                 return false;
         *frame = (struct frame){
                 .return_address = address,
@@ -356,7 +376,8 @@ static bool leave_by_frame_pointer(struct frame *frame)
 enum step { STEP_DONE, STEP_END, STEP_UNKNOWN };
 
 /* A frame whose row is not kept, or needs more than a row. @word: the kept row, 0: none. */
-static KMEM_NOINLINE enum step leave_slowly(struct frame *frame, uint64_t word)
+static KMEM_NOINLINE enum step leave_slowly(struct readable *readable, struct frame *frame,
+                                            uint64_t word)
 {
         struct frame_row row;
 
@@ -369,7 +390,7 @@ static KMEM_NOINLINE enum step leave_slowly(struct frame *frame, uint64_t word)
                 case ROW_NONE:
                         if (is_signal_return(frame->return_address))
                                 return STEP_UNKNOWN;
-                        return leave_by_frame_pointer(frame) ? STEP_DONE : STEP_END;
+                        return leave_by_frame_pointer(readable, frame) ? STEP_DONE : STEP_END;
                 case ROW_UNKNOWN:
                         return STEP_UNKNOWN;
                 }
@@ -378,7 +399,7 @@ static KMEM_NOINLINE enum step leave_slowly(struct frame *frame, uint64_t word)
                 return STEP_END;
         if (row.is_from_frame_pointer || !frame->is_higher)
                 leave(frame, &row);
-        else if (!leave_by_frame_pointer(frame))
+        else if (!leave_by_frame_pointer(readable, frame))
                 return STEP_END;
         return STEP_DONE;
 }
@@ -393,6 +414,7 @@ KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own
         uintptr_t address = plain((uintptr_t)__builtin_return_address(0));
         uintptr_t stack_pointer = (uintptr_t)__builtin_dwarf_cfa();
         uintptr_t frame_pointer = record[0];
+        struct readable readable = {0};
         bool is_higher = false;
         int count = 0;
 
@@ -414,7 +436,7 @@ KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own
                         is_higher = false;
                 } else {
                         struct frame frame = {address, stack_pointer, frame_pointer, is_higher};
-                        enum step step = leave_slowly(&frame, word);
+                        enum step step = leave_slowly(&readable, &frame, word);
 
                         if (step != STEP_DONE)
                                 return step == STEP_END ? count : ROW_WALK_UNKNOWN;
