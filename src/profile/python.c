@@ -27,6 +27,7 @@ enum {
         COMPACT = 1 << 5,
         ASCII = 1 << 6,
         LINE_TABLE_MOST = 1 << 16, /* bytes */
+        KNOWN_BITS = 12,
 };
 
 /* The interpreter's, if the program has one that the dynamic linker knows. */
@@ -89,7 +90,14 @@ static const struct layout layout_3_12 = {
         .ascii_text = 40,
         .wide_text = 56,
 };
-enum { OBJECT_TYPE = 8, OBJECT_SIZE = 16, TEXT_LENGTH = 16, TEXT_STATE = 32, BYTES_CONTENT = 32 };
+enum {
+        OBJECT_TYPE = 8,
+        OBJECT_SIZE = 16,
+        TEXT_LENGTH = 16,
+        TEXT_HASH = 24,
+        TEXT_STATE = 32,
+        BYTES_CONTENT = 32,
+};
 
 /*
  * Pages that the kernel has said can be read, by number; 0: none. Pages of the heap need no call, which
@@ -276,26 +284,54 @@ static uint32_t read_varint(const uint8_t **at, const uint8_t *end)
         return value;
 }
 
+/* What is read of a code object and of the frame that runs it. */
+struct code {
+        uintptr_t function, file; /* texts */
+        uintptr_t instruction;    /* the last one begun, counted from the code's first */
+        const uint8_t *table;     /* of lines; NULL: it cannot be read */
+        uint32_t table_bytes;
+        uint32_t first_line;
+};
+
+static bool read_code(struct reader *reader, const struct layout *layout, uintptr_t frame,
+                      struct code *code)
+{
+        uintptr_t address, type, table, instruction, bytes;
+
+        if (!read_word(reader, frame + layout->frame_code, &address) ||
+            !read_word(reader, address + OBJECT_TYPE, &type) || type != (uintptr_t)PyCode_Type ||
+            !read_word(reader, address + layout->code_name, &code->function) ||
+            !read_word(reader, address + layout->code_file, &code->file) ||
+            !read_bytes(reader, address + layout->code_first_line, &code->first_line,
+                        sizeof(code->first_line)) ||
+            !read_word(reader, frame + layout->frame_instruction, &instruction))
+                return false;
+        /* Instructions have two bytes; the last one begun is at or behind the begin of the code. */
+        code->instruction = (instruction - (address + layout->code_begin)) / 2;
+        code->table = NULL;
+        code->table_bytes = 0;
+        if (read_word(reader, address + layout->code_lines, &table) &&
+            read_word(reader, table + OBJECT_SIZE, &bytes) && bytes && bytes <= LINE_TABLE_MOST &&
+            can_read(reader, table + BYTES_CONTENT, bytes)) {
+                code->table = (const uint8_t *)table + BYTES_CONTENT;
+                code->table_bytes = (uint32_t)bytes;
+        }
+        return true;
+}
+
 /*
  * The line of an instruction, by the code's table of places (Objects/locations.md of CPython): an
  * entry has a first byte with its form and how many instructions it is for, and the change of the
- * line. The first line where the table cannot be read.
+ * line. The first line where the table cannot be read. @used: the table's bytes that were read for it.
  */
-static uint32_t line_of(struct reader *reader, const struct layout *layout, uintptr_t code,
-                        uintptr_t instruction, uint32_t first_line)
+static uint32_t line_of(const struct code *code, uint32_t *used)
 {
-        /* Instructions have two bytes; the last one begun is at or behind the begin of the code. */
-        uintptr_t left = (instruction - (code + layout->code_begin)) / 2;
-        uintptr_t table, bytes;
-        uint32_t line = first_line;
-        const uint8_t *at, *end;
+        uintptr_t left = code->instruction;
+        uint32_t line = code->first_line;
+        const uint8_t *at = code->table;
+        const uint8_t *end = at + code->table_bytes;
 
-        if (!read_word(reader, code + layout->code_lines, &table) ||
-            !read_word(reader, table + OBJECT_SIZE, &bytes) || !bytes || bytes > LINE_TABLE_MOST ||
-            !can_read(reader, table + BYTES_CONTENT, bytes))
-                return first_line;
-        at = (const uint8_t *)table + BYTES_CONTENT;
-        end = at + bytes;
+        *used = code->table_bytes;
         while (at < end) {
                 uint8_t head = *at++;
                 unsigned int form = head >> 3 & 15;
@@ -314,11 +350,13 @@ static uint32_t line_of(struct reader *reader, const struct layout *layout, uint
                 } else if (form < 10) {
                         at += min_of((ptrdiff_t)1, end - at);
                 }
-                if (left <= (head & 7u))
-                        return form == 15 ? first_line : line;
+                if (left <= (head & 7u)) {
+                        *used = (uint32_t)(at - code->table);
+                        return form == 15 ? code->first_line : line;
+                }
                 left -= (head & 7u) + 1;
         }
-        return first_line;
+        return code->first_line;
 }
 
 struct name {
@@ -346,22 +384,36 @@ static struct name **make_names(void)
         return others;
 }
 
+static uint64_t mix(uint64_t mixed, uint64_t word)
+{
+        mixed = (mixed ^ word) * 0x9e3779b97f4a7c15u;
+        return mixed ^ mixed >> 32;
+}
+
+static uint64_t mix_bytes(uint64_t mixed, const void *from, size_t bytes)
+{
+        uint64_t word;
+
+        for (; bytes >= sizeof(word); bytes -= sizeof(word)) {
+                memcpy(&word, from, sizeof(word));
+                mixed = mix(mixed, word);
+                from = (const char *)from + sizeof(word);
+        }
+        if (!bytes)
+                return mixed;
+        word = 0;
+        memcpy(&word, from, bytes);
+        return mix(mixed, word);
+}
+
 /* The number of a name; 0 without room. */
 static uint32_t keep_name(const char *text, uint32_t bytes)
 {
         /* Acquire: pairs with the swap in make_names. */
         struct name **places = load_acquire(&names);
-        uint64_t word, mixed = bytes;
+        uint32_t hash = (uint32_t)mix_bytes(bytes, text, bytes);
         struct name *made;
-        uint32_t hash;
 
-        for (uint32_t at = 0; at < bytes; at += (uint32_t)sizeof(word)) {
-                word = 0;
-                memcpy(&word, text + at, min_of((size_t)(bytes - at), sizeof(word)));
-                mixed = (mixed ^ word) * 0x9e3779b97f4a7c15u;
-                mixed ^= mixed >> 32;
-        }
-        hash = (uint32_t)mixed;
         if (!places)
                 places = make_names();
         for (uint32_t i = 0; places && i < TRIES; i++) {
@@ -427,33 +479,141 @@ void python_publish(uintptr_t frame)
         }
 }
 
-/* What stands for a function in a stack; 0 if this is no function that can be read. */
-static uintptr_t frame_of(struct reader *reader, const struct layout *layout, uintptr_t frame)
+/*
+ * What functions stood for in earlier stacks. An entry is found by the contents that it was made of: both
+ * texts, the first line, the instruction, and as many bytes of the table of lines as its making read. So
+ * it is true of any code object with these contents, whatever lay at the address before. Words of two
+ * entries, which other threads have written, do not fit together: `mixed` has all of them in it. Relaxed
+ * for this reason.
+ */
+struct known {
+        uint64_t mixed;
+        uintptr_t place;
+        uint64_t used; /* bytes of the table */
+};
+
+/* Mapped with the first function: a program without any has no use for it. */
+static struct known *known_places;
+
+static struct known *make_known(void)
+{
+        struct known *others = NULL;
+        struct known *made = system_map(sizeof(*made) << KNOWN_BITS);
+
+        /* Release: pairs with the acquire in find_known. A thread that lost has the winner's. */
+        if (!made || compare_swap(&known_places, &others, made))
+                return made;
+        system_unmap(made, sizeof(*made) << KNOWN_BITS);
+        return others;
+}
+
+/*
+ * A text's contents: the interpreter's hash, or, of a text that it has not hashed, its letters. False if
+ * neither can be read.
+ */
+static bool mix_text(struct reader *reader, const struct layout *layout, uintptr_t text,
+                     uint64_t *mixed)
+{
+        uintptr_t hash, letters, bytes;
+        uint32_t state;
+
+        if (!read_word(reader, text + TEXT_HASH, &hash))
+                return false;
+        if (hash != UINTPTR_MAX) {
+                *mixed = mix(*mixed, hash);
+                return true;
+        }
+        if (!read_bytes(reader, text + TEXT_STATE, &state, sizeof(state)) || !(state & COMPACT) ||
+            !read_word(reader, text + TEXT_LENGTH, &bytes) || bytes > UINT16_MAX)
+                return false;
+        letters = text + (state & ASCII ? layout->ascii_text : layout->wide_text);
+        bytes *= state >> 2 & 7;
+        if (!can_read(reader, letters, max_of(bytes, (uintptr_t)1)))
+                return false;
+        *mixed = mix(mix_bytes(*mixed, (const void *)letters, bytes), state);
+        return true;
+}
+
+/* The contents but the table's bytes; 0: they cannot be read. */
+static uint64_t key_of(struct reader *reader, const struct layout *layout, const struct code *code)
+{
+        uint64_t mixed = code->table_bytes;
+
+        if (!mix_text(reader, layout, code->function, &mixed) ||
+            !mix_text(reader, layout, code->file, &mixed))
+                return 0;
+        return mix(mix(mixed, code->first_line), code->instruction);
+}
+
+/* All of them, with the bytes of the table that were used. */
+static uint64_t whole_key(uint64_t key, const struct code *code, uint32_t used)
+{
+        return mix(mix_bytes(key, code->table, used), used);
+}
+
+static uintptr_t look_up(const struct known *known, uint64_t key, const struct code *code)
+{
+        uintptr_t place = load_relaxed(&known->place);
+        uint64_t used = load_relaxed(&known->used);
+
+        return place && used <= code->table_bytes &&
+                               load_relaxed(&known->mixed) ==
+                                       mix(whole_key(key, code, (uint32_t)used), place)
+                       ? place
+                       : 0;
+}
+
+/* What stands for a function in a stack, from its texts; 0 if they cannot be read. */
+static uintptr_t place_of(struct reader *reader, const struct layout *layout,
+                          const struct code *code, uint32_t *used)
 {
         char text[FUNCTION_BYTES + 1 + FILE_BYTES];
-        uintptr_t code, type, function, file, instruction;
-        uint32_t first_line, line, number;
-        int length, more;
+        int length = copy_text(reader, layout, code->function, text, FUNCTION_BYTES, false);
+        uint32_t line, number;
+        int more;
 
-        if (!read_word(reader, frame + layout->frame_code, &code) ||
-            !read_word(reader, code + OBJECT_TYPE, &type) || type != (uintptr_t)PyCode_Type ||
-            !read_word(reader, code + layout->code_name, &function) ||
-            !read_word(reader, code + layout->code_file, &file) ||
-            !read_bytes(reader, code + layout->code_first_line, &first_line, sizeof(first_line)) ||
-            !read_word(reader, frame + layout->frame_instruction, &instruction))
-                return 0;
-        length = copy_text(reader, layout, function, text, FUNCTION_BYTES, false);
         if (length < 0)
                 return 0;
         text[length++] = 0;
-        more = copy_text(reader, layout, file, text + length, FILE_BYTES, true);
+        more = copy_text(reader, layout, code->file, text + length, FILE_BYTES, true);
         if (more < 0)
                 return 0;
         number = keep_name(text, (uint32_t)(length + more));
-        line = line_of(reader, layout, code, instruction, first_line);
+        line = line_of(code, used);
         return REGISTRY_PYTHON |
                (uintptr_t)min_of(line, (uint32_t)REGISTRY_LINE_MOST) << REGISTRY_LINE_SHIFT |
                number;
+}
+
+/* What stands for a function in a stack; 0 if this is no function that can be read. */
+static uintptr_t frame_of(struct reader *reader, const struct layout *layout, uintptr_t frame)
+{
+        /* Acquire: pairs with the swap in make_known; all entries are empty or were written since. */
+        struct known *known = load_acquire(&known_places);
+        struct code code;
+        uintptr_t place;
+        uint32_t used;
+        uint64_t key;
+
+        if (!read_code(reader, layout, frame, &code))
+                return 0;
+        key = key_of(reader, layout, &code);
+        if (!known)
+                known = make_known();
+        if (!known || !key)
+                return place_of(reader, layout, &code, &used);
+        known += key >> (64 - KNOWN_BITS);
+        place = look_up(known, key, &code);
+        if (place)
+                return place;
+        place = place_of(reader, layout, &code, &used);
+        /* A name that found no room may find some later. */
+        if (place & REGISTRY_NAME_MASK) {
+                store_relaxed(&known->used, (uint64_t)used);
+                store_relaxed(&known->place, place);
+                store_relaxed(&known->mixed, mix(whole_key(key, &code, used), place));
+        }
+        return place;
 }
 
 static unsigned int walk(struct reader *reader, const struct layout *layout, uintptr_t frame,

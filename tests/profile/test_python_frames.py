@@ -80,6 +80,23 @@ if not child:
 if "fork" not in sys.argv: print("ready", flush=True)
 sys.stdin.read()
 """
+# Each function is gone before the next is made, which has its code, texts and table of lines in their
+# place and of their sizes: they differ in a text or a line.
+REMADE = """
+import gc
+def take(size):
+    bytes(size)
+def made(turn):
+    names = {"take": take}
+    text = f"def gone{turn % 3}(size):\\n" + "\\n" * (8 + turn // 6) + "    take(size)"
+    exec(compile(text, f"/nowhere/{turn % 2}.py", "exec"), names)
+    names[f"gone{turn % 3}"](1000000 * (1 + turn))
+    del names
+    gc.collect()
+for turn in range(60): made(turn)
+print("ready", flush=True)
+input()
+"""
 INTERVAL = "profile_interval=65536"
 
 
@@ -142,6 +159,23 @@ def test_functions_and_lines(version: str, tmp_path: Path) -> None:
     )
     files = {line.file for frame in found[4] for line in frame.lines if frame.mapping is None}
     assert {str(program), "/nowhere/gone.py"} <= files
+
+
+@pytest.mark.parametrize("version", KNOWN)
+def test_functions_in_each_others_place(version: str) -> None:
+    with on_library(INTERVAL, python(version), "-c", REMADE, PYTHONMALLOC="malloc") as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        found = stacks_by_size(process.pid)
+        process.kill()
+    shown = {
+        size - 1: (frame.lines[0].function, frame.lines[0].file, frame.lines[0].number)
+        for size, frames in found.items()
+        for frame in frames
+        if frame.mapping is None and frame.lines[0].file.startswith("/nowhere")
+    }
+    assert shown == {
+        turn: (f"gone{turn % 3}", f"/nowhere/{turn % 2}.py", 10 + turn // 6) for turn in range(60)
+    }
 
 
 @pytest.mark.parametrize("version", KNOWN)
