@@ -13,7 +13,10 @@ import pytest
 from profiled import LIBRARY, on_library
 from test_profile import MADE
 
+from kmem.live.perf_maps import made_line
+from kmem.live.pprof import Frame, Row
 from kmem.live.registry.find import open_process
+from kmem.live.sites import site_of
 from kmem.live.stacks import read_stacks
 from kmem.live.symbols import Symbols
 
@@ -71,6 +74,14 @@ def test_functions_in_javascript(tmp_path: Path) -> None:
     for stack in leaking:
         places = [next(at for at, name in enumerate(stack) if each in name) for each in wanted]
         assert places == sorted(places), stack
+
+
+def test_the_site_is_outside_of_nodes_own() -> None:
+    names = ["JS:*createUnsafeBuffer node:internal/buffer:1056:28", "JS:*from node:buffer:298:28"]
+    names.append("JS:*remember /srv/shop.js:5:18")
+    frames = [Frame(0x7F00, (made_line(name),), None) for name in names]
+    assert site_of(Row(tuple(frames), (1,))) == ("remember (shop.js:5)",)
+    assert site_of(Row(tuple(frames[:1]), (1,))) == ("createUnsafeBuffer (buffer:1056)",)
 
 
 def test_behind_made_code() -> None:

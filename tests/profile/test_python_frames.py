@@ -80,8 +80,8 @@ if not child:
 if "fork" not in sys.argv: print("ready", flush=True)
 sys.stdin.read()
 """
-# Each function is gone before the next is made, which has its code, texts and table of lines in their
-# place and of their sizes: they differ in a text or a line.
+# Each function is gone before the next is made, which has its code, texts and table of lines in
+# their place and of their sizes: they differ in a text or a line.
 REMADE = """
 import gc
 def take(size):

@@ -14,7 +14,8 @@ Calls = tuple[str, ...]  # a call site and its callers, as texts
 CALLERS = 3  # shown of a site
 # Libraries and names that stand between a program and malloc.
 LIBRARIES = re.compile(r"(libc|libc\+\+|libc\+\+abi|libstdc\+\+|libgcc_s|libkmem[\w-]*)[.-]")
-JAVA_LIBRARIES = re.compile(r"(java|javax|jdk|sun)/.*\.class$")
+# What Java and Node.js bring along.
+RUNTIMES = re.compile(r"(java|javax|jdk|sun)/.*\.class$|node:")
 NAMES = re.compile(r"(std|__gnu_cxx)::|operator new")
 
 
@@ -38,14 +39,14 @@ def is_script(frame: Frame) -> bool:
 def site_of(row: Row) -> Calls:
     """The call site of a stack, and its callers.
 
-    These are the functions in Python, JavaScript or Java if there are any, without Java's own up to
-    the first that is not; else those outside of the libraries of C and C++. A stack of nothing else
-    is shown as it is.
+    These are the functions in Python, JavaScript or Java if there are any, without those of Java
+    and Node.js themselves up to the first of the program; else those outside of the libraries of C
+    and C++. A stack of nothing else is shown as it is.
     """
     scripts = [line for frame in row.frames if is_script(frame) for line in frame.lines]
     if scripts:
-        own_java = (not JAVA_LIBRARIES.match(line.file) for line in scripts)
-        begin = next((at for at, is_own in enumerate(own_java) if is_own), 0)
+        is_own = (not RUNTIMES.match(line.file) for line in scripts)
+        begin = next((at for at, own in enumerate(is_own) if own), 0)
         return tuple(text_of(line) for line in scripts[begin:])
     pairs = [(frame, line) for frame in row.frames for line in frame.lines]
     own = [text_of(line) for frame, line in pairs if not is_between(frame, line)]
