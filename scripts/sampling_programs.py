@@ -342,6 +342,8 @@ def share(name: str, program: Program, interval: int, windows: int) -> None:
         for count, file, symbol in counts
         if SAMPLING.match(symbol) and re.match(r"libkmem|ld-linux|\[kernel", file)
     )
+    if not every:
+        raise SystemExit(f"{name}: perf saw nothing of it")
     reach = 2 * math.sqrt(max(ours, 1))
     low, middle, high = (100 * max(one, 0) / every for one in (ours - reach, ours, ours + reach))
     print(
