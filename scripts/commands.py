@@ -6,21 +6,13 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from kmem.commands.app import app
+from kmem.commands.shown import command as all_of_kmem
 
 ROOT = Path(__file__).resolve().parents[1]
-# Typer names the type behind a name that says enough, as PID, and in place of one that is missing.
-KINDS = {
-    "int": "N",
-    "int range": "N",
-    "float": "X",
-    "float range": "X",
-    "Path": "FILE",
-    "str": "TEXT",
-}
 
 
 @dataclass
@@ -42,9 +34,10 @@ class Command:
         ]
 
 
-def shown(text: str) -> str:
-    """What stands behind an option."""
-    return re.sub(r"<([\w ]+)>", lambda match: KINDS.get(match[1], match[1]), text)
+def usage_name(parameter: Any) -> str:
+    """An argument as a synopsis shows it."""
+    name = parameter.metavar or parameter.name
+    return (name if parameter.required else f"[{name}]") + ("..." if parameter.nargs != 1 else "")
 
 
 def run_help() -> str:
@@ -61,16 +54,16 @@ def run_command() -> Command:
 
 
 def walk(command: object, context: typer.Context, words: list[str]) -> Iterator[Command]:
-    arguments, options = [], []
+    arguments, options, usage = [], [], ["[OPTIONS]"]
     for parameter in command.params:  # type: ignore[attr-defined]
         if (record := parameter.get_help_record(context)) is None:
             continue
         if parameter.param_type_name == "argument":
-            arguments.append((re.sub(r" <.*?>$", "", record[0]), record[1]))
+            arguments.append((record[0], record[1]))
+            usage.append(usage_name(parameter))
         else:
-            options.append((shown(record[0]), record[1]))
+            options.append((record[0].strip(), record[1]))
     inner = getattr(command, "commands", {})
-    usage = ["[OPTIONS]", *(name for name, _ in arguments)]
     options.append(("--help", "Show the help and exit."))
     yield Command(
         words,
@@ -87,5 +80,5 @@ def walk(command: object, context: typer.Context, words: list[str]) -> Iterator[
 
 def all_commands() -> list[Command]:
     """All but `kmem run`, which the launcher does without Python."""
-    command = typer.main.get_command(app)
+    command = all_of_kmem()
     return list(walk(command, typer.Context(command, info_name="kmem"), ["kmem"]))

@@ -10,8 +10,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import typer
-
 
 def cell(text: object) -> str:
     return " ".join(str(text).split()).replace("|", "\\|").replace("<", "\\<").replace("*", "\\*")
@@ -24,15 +22,15 @@ def default_of(parameter: Any) -> str:
     return f"`{value.value if isinstance(value, Enum) else value}`"
 
 
-def parameters(command: Any, context: Any) -> Iterator[str]:
+def parameters(command: Any) -> Iterator[str]:
     rows = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
     if not rows:
         return
     yield "| option | default | effect |\n|---|---|---|"
     for parameter in rows:
-        words = parameter.metavar or parameter.display_type(context).strip("<>")
+        words = parameter.metavar or parameter.name
         if parameter.param_type_name == "option":
-            value = "" if parameter.is_flag else f" {words}"
+            value = f" {parameter.metavar}" if parameter.metavar else ""
             words = ", ".join(parameter.opts) + value
         yield f"| `{cell(words)}` | {default_of(parameter)} | {cell(parameter.help or '')} |"
     yield ""
@@ -45,12 +43,12 @@ def described(command: Any, name: str) -> Iterator[str]:
         for word, part in command.commands.items():
             yield from described(part, f"{name} {word}")
     else:
-        yield from parameters(command, typer.Context(command))
+        yield from parameters(command)
 
 
 def page(root: Path) -> str:
     sys.path.insert(0, str(root / "python"))
-    from kmem.commands.app import app
+    from kmem.commands.shown import command as all_of_kmem
 
     run = subprocess.run(
         [root / "kmem", "run", "--help"], capture_output=True, text=True, check=True
@@ -62,8 +60,7 @@ def page(root: Path) -> str:
         "",
     ]
     lines += ["## kmem run", "", "```text", run.stdout.rstrip("\n"), "```", ""]
-    group: Any = typer.main.get_command(app)
-    for name, command in group.commands.items():
+    for name, command in all_of_kmem().commands.items():
         if name != "run":
             lines += described(command, f"kmem {name}")
     return "\n".join(lines)

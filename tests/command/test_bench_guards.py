@@ -32,7 +32,7 @@ def test_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("--rounds", "10"), "--rounds 10: expected at least 11"),
+        (("--rounds", "10"), "--rounds '10': expected at least 11"),
         (("--window", "11"), "--window 11: expected 0.1 to 10 seconds"),
         (("--rate", "0"), "--rate [0]: expected 1 or more"),
     ],

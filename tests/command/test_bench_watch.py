@@ -64,7 +64,7 @@ def test_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "named"),
     [
-        (("--rounds", "10"), 2, "--rounds 10: expected at least 11"),
+        (("--rounds", "10"), 2, "--rounds '10': expected at least 11"),
         (("--window", "11"), 2, "--window 11: expected 0.01 to 10 seconds"),
         (("--rate", "0"), 2, "--rate 0: expected 1 to 100000 polls a second"),
         (("--json", "/no/such/folder/file"), 1, "--json /no/such/folder/file"),

@@ -30,7 +30,6 @@ from kmem.live.registry.file import Registry
 from kmem.live.stacks import read_stacks
 
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)
-ROUNDS_LEAST = 11
 SETTLE_SECONDS = 0.02  # seconds after a change: marks are set at the next refills
 PROGRAM = """
 import json, mmap, sys
@@ -87,8 +86,6 @@ def one_window(
 
 
 def bench_profile(rounds: int, window: float, seed: int, json_file: Path | None) -> None:
-    if rounds < ROUNDS_LEAST:
-        raise BadUsage(f"bench profile: --rounds {rounds}: expected at least {ROUNDS_LEAST}")
     if not 0.1 <= window <= 10:
         raise BadUsage(f"bench profile: --window {window:g}: expected 0.1 to 10 seconds")
     build()

@@ -35,7 +35,6 @@ from kmem.live.registry.caches import read_caches
 from kmem.live.registry.file import Registry
 from kmem.live.registry.heap import read_heap
 
-ROUNDS_LEAST = 11
 POLLED = ("mixed", "pareto", "batch random", "pipeline")
 PARTS = ("median", "low", "high")  # of a ratio, in JSON
 ENOUGH = 0.95  # share of the wanted polls; a warning tells of fewer
@@ -158,8 +157,6 @@ def as_document(measured: Measured) -> dict[str, Any]:
 
 
 def bench_watch(rounds: int, rate: float, window: float, seed: int, json_file: Path | None) -> None:
-    if rounds < ROUNDS_LEAST:
-        raise BadUsage(f"bench watch: --rounds {rounds}: expected at least {ROUNDS_LEAST}")
     if not 1 <= rate <= 100_000:
         raise BadUsage(f"bench watch: --rate {rate:g}: expected 1 to 100000 polls a second")
     if not 0.01 <= window <= 10:

@@ -30,9 +30,7 @@ def micro(
         typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
     ] = None,
     json_file: JsonFile = None,
-    rounds: Annotated[
-        int, typer.Option(min=30, help="Rounds of each allocator, at least 30.")
-    ] = 60,
+    rounds: Annotated[int, typer.Option(min=30, help="Rounds of each allocator.")] = 60,
 ) -> None:
     """Time single operations of libkmem and other allocators, in interleaved rounds.
 
@@ -48,7 +46,7 @@ def bulk(
     engine: Annotated[Engine, typer.Option(help="Back end to measure.")] = Engine.SLUB,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
-    rounds: Annotated[int, typer.Option(min=30, help="Rounds of each setting, at least 30.")] = 60,
+    rounds: Annotated[int, typer.Option(min=30, help="Rounds of each setting.")] = 60,
 ) -> None:
     """Time bulk calls beside the figures of the mail that brought kfree_bulk.
 
@@ -62,7 +60,7 @@ def bulk(
 @app.command(name="profile")
 def bench_profile(
     json_file: JsonFile = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Windows of each setting, at least 11.")] = 80,
+    rounds: Annotated[int, typer.Option(min=11, help="Windows of each setting.")] = 80,
     window: Annotated[float, typer.Option(help="Length of a window in seconds, 0.1 to 10.")] = 0.4,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed for the order in which the settings take turns.")
@@ -79,9 +77,11 @@ def bench_guards(
     json_file: JsonFile = None,
     rate: Annotated[
         list[int] | None,
-        typer.Option(metavar="RATE", help="One guard in RATE allocations; may be repeated; 1000."),
+        typer.Option(
+            metavar="N", help="One guard in so many allocations; may be repeated; default: 1000."
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Windows of each setting, at least 11.")] = 60,
+    rounds: Annotated[int, typer.Option(min=11, help="Windows of each setting.")] = 60,
     window: Annotated[float, typer.Option(help="Length of a window in seconds, 0.1 to 10.")] = 1,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed for the order in which the settings take turns.")
@@ -249,7 +249,7 @@ def start_up(
 def watch(
     rounds: Annotated[
         int,
-        typer.Option(min=1, help="Rounds, each with a watched window and two others; at least 11."),
+        typer.Option(min=11, help="Rounds, each with a watched window and two others."),
     ] = 300,
     rate: Annotated[
         float, typer.Option(help="Polls that the reader makes in a second, 1 to 100000.")
@@ -279,7 +279,7 @@ def tails(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each setting.")] = 7,
     threads: Annotated[
-        int, typer.Option(min=2, max=64, help="Threads of the settings shared and bursts, 2 to 64.")
+        int, typer.Option(min=2, max=64, help="Threads of the settings shared and bursts.")
     ] = 2,
     scale: Annotated[
         float,
@@ -309,7 +309,7 @@ def idle(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each program.")] = 3,
     seconds: Annotated[
         float,
-        typer.Option(min=0.1, max=250, help="Seconds of sleep up to the last look, 0.1 to 250."),
+        typer.Option(min=0.1, max=250, help="Seconds of sleep up to the last look."),
     ] = 10,
     seed: WorkloadSeed = 1,
     json_file: JsonFile = None,

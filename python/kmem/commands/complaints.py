@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import typer
 from pydantic import ValidationError
 
-from kmem.commands.app import app
+from kmem.commands.shown import command
 
 
 def command_path(words: Sequence[str]) -> str:
     """The command that words of a command line name, as `kmem lab order`."""
-    path, command = "kmem", typer.main.get_command(app)
+    path, here = "kmem", command()
     for word in words:
-        commands = getattr(command, "commands", {})
+        commands = getattr(here, "commands", {})
         if word not in commands:
             break
-        path, command = f"{path} {word}", commands[word]
+        path, here = f"{path} {word}", commands[word]
     return path
 
 

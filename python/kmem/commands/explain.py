@@ -16,7 +16,7 @@ def explain(
     files: Annotated[
         list[Any],
         typer.Argument(
-            metavar="PID|FILE...",
+            metavar="PID|FILE",
             help="A process id; or reports with slab tables, in the order of their times; a folder "
             "or a tar like /sys/kernel/slab; heap profiles; - for standard input.",
             parser=process_or_file,

@@ -292,7 +292,7 @@ def ask(
     question: Annotated[
         str,
         typer.Argument(
-            metavar="QUESTION", help="capacity, rings, nodes, forks, knee or memory; see below."
+            metavar="QUESTION", help="capacity, rings, nodes, forks, knee or memory; see above."
         ),
     ],
     quick: Quick = False,
@@ -337,7 +337,7 @@ def heaps(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
+            metavar="NAME",
             help="Programs of the set; all without. With --check also perl, gcc, ruby, git, "
             "memcached and haproxy, which had no part in what is said of a promise's errors.",
         ),
@@ -383,7 +383,7 @@ def synth(
     tables: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[SLABINFO]...",
+            metavar="SLABINFO",
             help="Slab tables in any form that kmem explain reads, in the order of their times.",
             parser=file_name,
         ),

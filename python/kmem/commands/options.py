@@ -42,7 +42,7 @@ SampleInterval = Annotated[
 LabTraces = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[TRACE]...",
+        metavar="TRACE",
         help="Trace files; default: the traces in python/kmem/traces.",
         parser=file_name,
     ),

@@ -31,7 +31,7 @@ def ps(as_json: AsJson = False) -> None:
 def info(
     process: Pid,
     cache: Annotated[
-        str | None, typer.Argument(metavar="[CACHE]", help="Show only the cache of this name.")
+        str | None, typer.Argument(metavar="CACHE", help="Show only the cache of this name.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +58,7 @@ def attr(
     ],
     value: Annotated[
         str | None,
-        typer.Argument(metavar="[VALUE]", help="Value to write; without it the attribute is read."),
+        typer.Argument(metavar="VALUE", help="Value to write; without it the attribute is read."),
     ] = None,
     effective: Annotated[
         bool,
@@ -92,9 +92,7 @@ def trim(process: Pid) -> None:
 
 @app.command()
 def guards(
-    process: Annotated[
-        int | None, typer.Argument(metavar="[PID]", min=1, help="Process id.")
-    ] = None,
+    process: Annotated[int | None, typer.Argument(metavar="PID", min=1, help="Process id.")] = None,
     everything: Annotated[
         bool,
         typer.Option("--all", help="Faults of all processes: your own, or as root everybody's."),
@@ -122,7 +120,7 @@ def symbolize(
     log: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]",
+            metavar="FILE",
             help="Log with reports; default or -: standard input.",
             parser=file_name,
         ),
@@ -237,7 +235,7 @@ def profile(
 def top(
     process: Annotated[
         int | None,
-        typer.Argument(metavar="[PID]", min=1, help="Process id; default: choose from a list."),
+        typer.Argument(metavar="PID", min=1, help="Process id; default: choose from a list."),
     ] = None,
     delay: Annotated[
         float, typer.Option("--delay", "-d", metavar="SECONDS", help="Seconds between two updates.")
@@ -326,7 +324,7 @@ def push(
     url: Annotated[
         str | None,
         typer.Argument(
-            metavar="[URL]",
+            metavar="URL",
             help="A server that takes profiles as Pyroscope does, like http://127.0.0.1:4040.",
         ),
     ] = None,

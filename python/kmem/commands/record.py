@@ -45,9 +45,7 @@ def record_program(
 def record_kernel(
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[-- COMMAND]", help="Record until COMMAND ends.", show_default=False
-        ),
+        typer.Argument(metavar="-- COMMAND", help="Record until COMMAND ends.", show_default=False),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(metavar="N", help="Record for N seconds.")

@@ -9,8 +9,8 @@ from io import TextIOWrapper
 
 import typer
 
-from kmem.commands.app import app
 from kmem.commands.complaints import as_line
+from kmem.commands.shown import command
 from kmem.common.errors import KmemError, say
 from kmem.common.signals import end_as_by_ctrl_c
 
@@ -19,7 +19,7 @@ def run_command() -> int:
     """Run the command line, print an error as a single line, and return the exit status."""
     try:
         # After typer.Exit, Typer returns its exit status; else it returns the command's own value.
-        status = app(prog_name="kmem", standalone_mode=False)
+        status = command()(prog_name="kmem", standalone_mode=False)
     except typer.TyperException as error:
         # Without text: a group of commands was called alone, and its help is printed.
         if error.format_message():

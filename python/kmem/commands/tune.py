@@ -30,7 +30,7 @@ def tune(
     traces: Annotated[
         list[Path],
         typer.Argument(
-            metavar="TRACE...", help="Trace files (docs/trace-format.md).", parser=file_name
+            metavar="TRACE", help="Trace files (docs/trace-format.md).", parser=file_name
         ),
     ],
     goal: Annotated[
