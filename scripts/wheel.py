@@ -32,11 +32,11 @@ from installed import (
 )
 
 from kmem.common.errors import KmemError, say
-from kmem.common.extras import packages_of
+from kmem.common.extras import EXTRA_OF, packages_of
 
 PYPROJECT = ROOT / "pyproject.toml"
-# The extras of commands that an installation has.
-EXTRAS = ("command", "figures", "profile", "watch", "lab", "plots", "tune")
+# The extras of commands that an installation has, which is all but bench and demo.
+EXTRAS = ("command", "plots", *sorted(set(EXTRA_OF.values()) - {"bench"}))
 # A wheel has no links, so each has the name by which it is looked for.
 LIBRARIES = (SONAME, "libkmem-malloc.so")
 ZSTD_LICENCE = Path("/usr/share/doc/libzstd1/copyright")

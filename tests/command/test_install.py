@@ -304,9 +304,10 @@ def test_a_command_has_the_packages_that_it_needs(
         tmp_path, {"scripts/venv": f'echo "$1" >{tmp_path}/extra', ".venv/bin/python": "exit 0"}
     )
     shutil.copy(ROOT / "kmem", tmp_path)
-    subprocess.run([tmp_path / "kmem", word], check=True)
-    extra = (tmp_path / "extra").read_text().strip()
-    assert extra == extra_of([word])
+    for words in ([word, "--help"], [word]):
+        subprocess.run([tmp_path / "kmem", *words], check=True)
+        extra = (tmp_path / "extra").read_text().strip()
+        assert extra == ("command" if words[1:] else extra_of([word])) == extra_of(words)
     names = {
         kept: {
             top

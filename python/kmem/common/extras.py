@@ -2,6 +2,8 @@
 """Python packages that a command needs, by the extras of pyproject.toml, and how to get them."""
 
 import re
+import shlex
+import sys
 import tomllib
 from collections.abc import Sequence
 from importlib import metadata
@@ -30,7 +32,9 @@ FOLDER = "${XDG_DATA_HOME:-$HOME/.local/share}/kmem/venv"
 
 
 def extra_of(arguments: Sequence[str]) -> str:
-    """The extra of a command line."""
+    """The extra of a command line; help needs the fewest packages."""
+    if arguments and arguments[-1] == "--help":
+        return "command"
     return EXTRA_OF.get(arguments[0] if arguments else "", "command")
 
 
@@ -73,8 +77,11 @@ def unfit(extra: str, pyproject: Path) -> str:
 
 
 def advice(extra: str, pyproject: Path | None) -> str:
-    """How to get an extra: in words for pip's package, or with the file where there is none."""
+    """How to get an extra: of pip's package, or with the file where there is none.
+
+    Pip is the one of the Python that runs, as the first in PATH may be of another environment.
+    """
     if pyproject is None:
-        return f"pip install 'kmem[{extra}]'"
+        return f"{shlex.quote(sys.executable)} -m pip install 'kmem[{extra}]'"
     packages = " ".join(packages_of(extra, pyproject))
     return f'python3 -m venv "{FOLDER}" && "{FOLDER}/bin/pip" install {packages}'
