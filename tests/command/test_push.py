@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from email.parser import BytesParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import StreamRequestHandler, TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -285,8 +286,40 @@ def test_nobody_there(leaking: Program) -> None:
     with Standing() as server:
         url = server.url
     done = push(url, "--process", leaking.pid, "--seconds", 1, "--rounds", 2)
-    assert (done.returncode, done.stdout) == (0, "0 profiles sent\n")
-    assert done.stderr.count("\n") == 1 and "Connection refused; profiles are lost" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "0 profiles sent\n")
+    assert (
+        done.stderr
+        == f"kmem: push: {url}: Connection refused; profiles are lost until it takes them\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "answer", [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]
+)
+def test_an_answer_that_is_no_http(leaking: Program, answer: bytes) -> None:
+    class Speaker(StreamRequestHandler):
+        def handle(self) -> None:
+            length = 0
+            while (line := self.rfile.readline().lower()) != b"\r\n":
+                if line.startswith(b"content-length:"):
+                    length = int(line.partition(b":")[2])
+            self.rfile.read(length)
+            self.wfile.write(answer)
+
+    with TCPServer(("127.0.0.1", 0), Speaker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        done = push(url, "--process", leaking.pid, "--seconds", 1, "--rounds", 1)
+        server.shutdown()
+    assert (done.returncode, done.stdout) == (1, "0 profiles sent\n")
+    assert done.stderr.startswith(f"kmem: push: {url}: expected an answer in HTTP, not ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_name_that_no_program_has() -> None:
+    done = push("http://127.0.0.1:1", "--name", "nobody*", "--seconds", 1, "--rounds", 1)
+    assert (done.returncode, done.stdout) == (1, "0 profiles sent\n")
+    assert done.stderr == "kmem: push: no process of yours on libkmem has a name like 'nobody*'\n"
 
 
 def test_a_signal_ends_it(standing: Standing, leaking: Program) -> None:
@@ -323,6 +356,13 @@ def test_ends_with_its_process(standing: Standing) -> None:
         ([], "push: expected a URL for profiles, --profiles URL or --metrics URL"),
         (["--profiles", "x"], "push: x: expected http://HOST:PORT or https://HOST"),
         (["--metrics", "x"], "push: x: expected http://HOST:PORT or https://HOST"),
+        (["http://["], "push: http://[: expected http://HOST:PORT or https://HOST"),
+        (["http://x:y"], "push: http://x:y: expected http://HOST:PORT or https://HOST"),
+        (["http://x:65536"], "push: http://x:65536: expected http://HOST:PORT or https://HOST"),
+        (["http://x/a b"], "push: http://x/a b: expected http://HOST:PORT or https://HOST"),
+        (["http://x#a"], "push: http://x#a: expected http://HOST:PORT or https://HOST"),
+        (["--metrics", "http://x", "--rounds", "1"], "push: --rounds is for profiles; expected a"),
+        (["--metrics", "http://x", "--name", "a"], "push: --name is for profiles; expected a URL"),
         (["http://x", "--every", "0"], "push: --every 0: expected 1 to 3600"),
         (["http://x", "--seconds", "0.5"], "push: --seconds 0.5: expected 1 to 3600"),
         (["http://x", "--interval", "7"], "push: --interval 7: expected 1024 to 1099511627776"),

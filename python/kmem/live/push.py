@@ -192,6 +192,9 @@ class Profiler:
                     raise KmemError(f"push: process {one}: expected one of yours on libkmem")
                 if self.chosen.processes and not found:
                     break  # they have ended
+                if begins and not found:
+                    name = repr(self.chosen.pattern)
+                    self.complain(f"push: no process of yours on libkmem has a name like {name}")
                 begins = False
                 sent += sum(pool.map(lambda figures: self.one(figures, signals), found))
                 rounds -= 1
@@ -227,6 +230,14 @@ def push(
         raise BadUsage(f"push: --every {every:g}: expected {SECONDS_LEAST:g} to {SECONDS_MOST:g}")
     if not LEAST <= interval <= MOST:
         raise BadUsage(f"push: --interval {interval}: expected {LEAST} to {MOST} bytes")
+    if url is None and profiles is None:
+        for name, given in (
+            ("process", processes),
+            ("name", pattern != "*"),
+            ("rounds", rounds),
+        ):
+            if given:
+                raise BadUsage(f"push: --{name} is for profiles; expected a URL for them, too")
     token = None if token_file is None else read_token("push", token_file)
     chosen = Chosen(frozenset(processes), pattern)
     servers: list[Profiles] = []
@@ -243,15 +254,20 @@ def push(
         thread = threading.Thread(target=Metrics(metrics, token).run, args=(every, end))
 
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
+    sent = 0
     with signals_kept() as signals:
         if thread:
             thread.start()
         try:
             if profiler:
-                typer.echo(f"{profiler.run(rounds, signals)} profiles sent")
+                sent = profiler.run(rounds, signals)
+                typer.echo(f"{sent} profiles sent")
             while thread and not profiler and not signals:
                 time.sleep(0.05)
         finally:
             end.set()
             if thread:
                 thread.join()
+    # A number of rounds is for scripts, which read the status.
+    if rounds and not sent:
+        raise typer.Exit(1)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """A server that something is sent to, and what is said when it does not take it."""
 
+import http.client
 import threading
 import time
 import urllib.error
@@ -15,14 +16,36 @@ ANSWER_MOST_BYTES = 1 << 16
 PAUSE_LEAST, PAUSE_MOST = 2.0, 300.0  # seconds, behind a failure
 
 
+def is_address(url: str) -> bool:
+    """Whether a request can be sent below it."""
+    if not url.isprintable() or " " in url:  # urlsplit drops some of these
+        return False
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and port != 0
+        and not (parts.query or parts.fragment or parts.username)
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """In words, without the number of the system's error."""
+    inner = getattr(error, "reason", error)
+    return str(getattr(inner, "strerror", None) or inner)
+
+
 class Receiver:
     """After a failure a server is left alone for a while, which doubles."""
 
     what: ClassVar[str]  # is sent
 
     def __init__(self, url: str) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        if not is_address(url):
             raise BadUsage(f"push: {url}: expected http://HOST:PORT or https://HOST")
         self.url = url.rstrip("/")
         self.lock = threading.Lock()
@@ -81,7 +104,7 @@ class Poster(Receiver):
         except urllib.error.HTTPError as error:
             self.failed(f"{error.code} {error.reason}")
         except OSError as error:
-            self.failed(str(getattr(error, "reason", error)))
-        except ValueError as error:  # what an answer may hold that is no HTTP
-            self.failed(str(error))
+            self.failed(reason_of(error))
+        except (ValueError, http.client.HTTPException) as error:
+            self.failed(f"expected an answer in HTTP, not {str(error)[:80]!r}")
         return None
