@@ -253,6 +253,31 @@ bool percpu_drain_quiet(unsigned int slots)
         return detached;
 }
 
+void percpu_drain_own(struct slot *slot)
+{
+        bool drains = lock_try(&drain_mutex);
+
+        for (uint32_t index = 1; index < slots_index_end(); index++) {
+                struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
+                struct slot_cache *record = cache ? slot_peek(slot, index) : NULL;
+                struct pair pair;
+
+                if (!record || !record->quiet)
+                        continue;
+                record->quiet = false;
+                if (!drains)
+                        continue;
+                pair = slot_read_pair(slot, sheaf_offset(cache));
+                /* INV-6: a closed pair, which is cold, stays. */
+                if (!sheaf_is_cold(pair.main) &&
+                    slot_replace(slot, sheaf_offset(cache), &pair, &cold_pair))
+                        record->drained = pair;
+                empty_slot(slot, cache, NULL);
+        }
+        if (drains)
+                lock_drop(&drain_mutex);
+}
+
 void percpu_drain_surplus(struct kmem_cache *cache)
 {
         struct slot_cache *record = slot_peek(&shared_slot, cache_index(cache));

@@ -27,6 +27,11 @@ static inline void percpu_after_fork(void)
  */
 KMEM_HIDDEN bool percpu_drain_quiet(unsigned int slots);
 /*
+ * Empties the records marked quiet of the calling thread's slot, by ordinary replaces, unless another thread
+ * drains; clears the marks. Under cache_mutex.
+ */
+KMEM_HIDDEN void percpu_drain_own(struct slot *slot);
+/*
  * Empties the quiet part of a cache outside slots: sheaves in barns that nobody has needed since
  * the last call, and the shared slot's record if it is marked quiet. Under cache_mutex.
  */

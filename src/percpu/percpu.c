@@ -24,6 +24,7 @@
 #include "percpu/handed.h"
 #include "percpu/kernel_rule.h"
 #include "percpu/marks.h"
+#include "percpu/quiet.h"
 #include "percpu/rest.h"
 #include "percpu/statistics.h"
 #include "percpu/stock.h"
@@ -313,11 +314,13 @@ struct sheaf *percpu_take_full(struct kmem_cache *cache, struct slot *slot,
  * Fills an empty sheaf that the caller owns. If the back end has no object, the sheaf is put away
  * and the result is NULL.
  */
-static struct sheaf *fill(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
+static struct sheaf *fill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
+                          struct sheaf *sheaf)
 {
         uint32_t count =
-                cache_is_of_pages(cache) ? rest_refill(cache, sheaf->capacity) : sheaf->capacity;
+                cache_is_of_pages(cache) ? rest_refill(cache, slot, sheaf->capacity) : sheaf->capacity;
 
+        percpu_look_grown(slot, cache);
         sheaf_set_size(sheaf, cache->engine->take(cache, &record->engine, sheaf->object, count));
         PROBE3(refill, cache->name, sheaf->size, cache->size);
         count_sheaf_events(cache, SHEAF_REFILL, sheaf->size);
@@ -337,7 +340,7 @@ struct sheaf *percpu_refill(struct kmem_cache *cache, struct slot *slot, struct 
         if (sheaf)
                 return sheaf;
         sheaf = barn_take_empty(cache);
-        return sheaf ? fill(cache, record, sheaf) : NULL;
+        return sheaf ? fill(cache, slot, record, sheaf) : NULL;
 }
 
 void percpu_put_away(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
@@ -379,12 +382,12 @@ static struct sheaf *take_spare(struct kmem_cache *cache, struct slot *slot,
 }
 
 /* The caller's empty sheaf for a full one of the barn, or the empty sheaf filled (S13-04). */
-static struct sheaf *exchange_or_fill(struct kmem_cache *cache, struct slot_cache *record,
-                                      struct sheaf *empty)
+static struct sheaf *exchange_or_fill(struct kmem_cache *cache, struct slot *slot,
+                                      struct slot_cache *record, struct sheaf *empty)
 {
         struct sheaf *full = barn_exchange_empty(cache, empty);
 
-        return full ? full : fill(cache, record, empty);
+        return full ? full : fill(cache, slot, record, empty);
 }
 
 /*
@@ -399,7 +402,7 @@ static struct sheaf *refill_spare(struct kmem_cache *cache, struct slot *slot,
         if (cache->sheaves_as_7_0) {
                 sheaf = take_spare(cache, slot, pair);
                 if (sheaf && !sheaf->size)
-                        return exchange_or_fill(cache, record, sheaf);
+                        return exchange_or_fill(cache, slot, record, sheaf);
         } else {
                 sheaf = percpu_take_full(cache, slot, record);
                 if (!sheaf)
@@ -408,7 +411,7 @@ static struct sheaf *refill_spare(struct kmem_cache *cache, struct slot *slot,
         if (!sheaf)
                 return percpu_refill(cache, slot, record);
         /* Another thread may have freed into the spare, or into the sheaf while it was main. */
-        return sheaf->size ? sheaf : fill(cache, record, sheaf);
+        return sheaf->size ? sheaf : fill(cache, slot, record, sheaf);
 }
 
 /* Empties a sheaf of the caller's into the back end; NULL if it is of an old capacity. */
@@ -611,7 +614,7 @@ void *percpu_alloc_slow(struct kmem_cache *cache)
         sheaf = mine ? take_spare(cache, slot, &pair) : NULL;
         /* Two turns of the pair by other threads may have emptied a spare without marks. */
         if (unlikely(sheaf && !sheaf->size))
-                sheaf = fill(cache, record, sheaf);
+                sheaf = fill(cache, slot, record, sheaf);
         if (likely(!sheaf))
                 sheaf = refill_spare(cache, slot, record, &pair);
         /*

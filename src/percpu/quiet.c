@@ -14,6 +14,11 @@
 #include "percpu/drain.h"
 #include "percpu/percpu.h"
 
+enum {
+        GROWN_PART = 8, /* of the heap: its growth between two looks, and at least */
+        GROWN_BYTES = 1 << 20,
+};
+
 struct quiet {
         bool changed;         /* some record has changed */
         unsigned int records; /* marked quiet, of slots */
@@ -77,6 +82,40 @@ bool percpu_take_quiet(void)
         if (result.records)
                 result.changed |= percpu_drain_quiet(slots);
         return result.changed;
+}
+
+/* The heap holds so many pages when the next look of percpu_look_grown is due; under cache_mutex, relaxed. */
+static size_t grown_pages;
+
+static bool look_at_grown(struct slot *slot, const struct kmem_cache *busy, uint32_t index)
+{
+        struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
+        struct slot_cache *record = cache ? slot_peek(slot, index) : NULL;
+        uint64_t seen;
+
+        if (!record || cache == busy || cache->size <= PAGE_SIZE ||
+            cache->engine->caching != CACHING_SHEAVES || cache->sheaves_as_7_0)
+                return false;
+        record->quiet = look(slot, cache, record, &seen) && seen == record->grown_seen;
+        record->grown_seen = seen;
+        return record->quiet;
+}
+
+void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache)
+{
+        size_t held = pages_held();
+        bool any = false;
+
+        if (likely(held < load_relaxed(&grown_pages)) || slot == &shared_slot ||
+            !lock_try(&cache_mutex))
+                return;
+        store_relaxed(&grown_pages,
+                      held + max_of(held / GROWN_PART, (size_t)GROWN_BYTES >> PAGE_SHIFT));
+        for (uint32_t index = 1; index < slots_index_end(); index++)
+                any |= look_at_grown(slot, cache, index);
+        if (any)
+                percpu_drain_own(slot);
+        lock_drop(&cache_mutex);
 }
 
 uint64_t percpu_activity(struct kmem_cache *cache)

@@ -12,6 +12,14 @@
 KMEM_HIDDEN bool percpu_take_quiet(void);
 
 /*
+ * Called before the slot's @cache takes objects from its slabs. If the heap has grown by an eighth since the
+ * last look, it looks at the slot's other caches, and empties those that nobody has used since then: so a
+ * program that goes on to other sizes gets its pages from what the sizes before left. No lock may be held
+ * that comes after cache_mutex.
+ */
+KMEM_HIDDEN void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache);
+
+/*
  * A number that changes whenever objects of the cache leave the back end or come back to it, or a
  * slot gives up a slab. While it stays, the cache's slabs do not change. Under cache_mutex.
  */

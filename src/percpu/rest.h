@@ -40,9 +40,10 @@ static inline bool rest_has_room(struct kmem_cache *cache, struct slot *slot)
 }
 
 /* Blocks that a refill of a class of pages takes: what the budget has room for, at least one. */
-static inline uint32_t rest_refill(const struct kmem_cache *cache, uint32_t capacity)
+static inline uint32_t rest_refill(const struct kmem_cache *cache, const struct slot *slot,
+                                   uint32_t capacity)
 {
-        uint64_t room = load_relaxed(&slot_current()->rest_budget) / cache->size;
+        uint64_t room = load_relaxed(&slot->rest_budget) / cache->size;
 
         return (uint32_t)max_of(min_of(room, (uint64_t)capacity), (uint64_t)1);
 }

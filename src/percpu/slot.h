@@ -80,6 +80,7 @@ struct slot_cache {
         struct pair drained; /* scratch of the drainer, under drain_mutex */
         uint64_t seen;       /* sum of the figures at the last look (percpu/quiet.c); under
                                 cache_mutex */
+        uint64_t grown_seen; /* as seen, at the last look of a heap that grows; under cache_mutex */
         bool quiet;          /* it holds something and has not changed since; under cache_mutex */
 } __attribute__((aligned(64)));
 

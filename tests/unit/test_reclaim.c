@@ -499,6 +499,84 @@ static void look_spares_users_child(void)
         free_all();
 }
 
+/* ---- A heap that grows ------------------------------------------------------------------- */
+
+enum { FEW = 8, OF_PAGES = 20000 };
+
+static void stay_on_a_cpu(void)
+{
+        cpu_set_t one_cpu;
+
+        CPU_ZERO(&one_cpu);
+        CPU_SET((size_t)sched_getcpu(), &one_cpu);
+        if (sched_setaffinity(0, sizeof(one_cpu), &one_cpu)) {
+                puts("# skipped: this process may not choose its CPU");
+                exit(CHILD_SKIP);
+        }
+}
+
+static struct kmem_cache *cache_with_sheaves(const void *object)
+{
+        struct kmem_cache *of = cache_of(object);
+
+        if (!of || of->engine->caching != CACHING_SHEAVES || !of->sheaf_capacity ||
+            of->sheaves_as_7_0) {
+                puts("# skipped: the class has no sheaves of ours");
+                exit(CHILD_SKIP);
+        }
+        return of;
+}
+
+/* Objects of 1000 bytes, which stay. */
+static void grow_by(size_t bytes)
+{
+        for (size_t i = 0; i < bytes / 1000; i++)
+                check(block_alloc(CLASS_MALLOC, 1000, false, NULL) != NULL);
+}
+
+/* While other sizes let the heap grow, a class of pages that nobody uses gives back what rests in its sheaves. */
+static void growth_child(void)
+{
+        struct cache_totals one;
+        void *blocks[FEW];
+        void *small;
+
+        stay_on_a_cpu();
+        for (unsigned int i = 0; i < FEW; i++)
+                check((blocks[i] = block_alloc(CLASS_MALLOC, OF_PAGES, false, NULL)) != NULL);
+        check((small = block_alloc(CLASS_MALLOC, 500, false, NULL)) != NULL);
+        cache = cache_with_sheaves(blocks[0]);
+        for (unsigned int i = 0; i < FEW; i++)
+                block_free_at(blocks[i], "free", NULL);
+        block_free_at(small, "free", NULL);
+        cache_total(cache, &one);
+        check(one.resting >= FEW);
+        grow_by(6 << 20);
+        cache_total(cache, &one);
+        check_equal(one.resting, 0);
+        check_equal(one.nodes.slabs, 0);
+        cache_total(cache_of(small), &one);
+        check(one.resting > 0);
+}
+
+/* In use meanwhile, it keeps them. */
+static void growth_spares_users_child(void)
+{
+        struct cache_totals one;
+        void *blocks[FEW];
+
+        stay_on_a_cpu();
+        for (unsigned int i = 0; i < FEW; i++)
+                check((blocks[i] = block_alloc(CLASS_MALLOC, OF_PAGES, false, NULL)) != NULL);
+        cache = cache_with_sheaves(blocks[0]);
+        for (unsigned int i = 0; i < FEW; i++) {
+                block_free_at(blocks[i], "free", NULL);
+                grow_by(512 << 10);
+        }
+        cache_total(cache, &one);
+        check(one.resting >= FEW);
+}
+
 /* A barn loses the sheaves that nobody needed between two looks, and no more. */
 static void barn_child(void)
 {
@@ -933,6 +1011,12 @@ static void looks_spare_users(void **state)
         child_passes("look spares users", "reclaim_thread=off,engine=slub");
 }
 
+static void growth_takes_what_is_unused(void **state)
+{
+        child_passes("growth", "reclaim_thread=off,engine=slub");
+        child_passes("growth spares users", "reclaim_thread=off,engine=slub");
+}
+
 static void looks_empty_barns_to_low_water(void **state)
 {
         child_passes("barn", "reclaim_thread=off,engine=slub,slots=locked");
@@ -1023,6 +1107,8 @@ int main(int argc, char **argv)
                 {"list changes", purge_while_list_changes_child},
                 {"looks", looks_child},
                 {"look spares users", look_spares_users_child},
+                {"growth", growth_child},
+                {"growth spares users", growth_spares_users_child},
                 {"barn", barn_child},
                 {"thread comes and goes", thread_comes_and_goes_child},
                 {"debug frees", debug_frees_child},
@@ -1048,6 +1134,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(purges_while_the_list_changes),
                 cmocka_unit_test(looks_give_all_back),
                 cmocka_unit_test(looks_spare_users),
+                cmocka_unit_test(growth_takes_what_is_unused),
                 cmocka_unit_test(looks_empty_barns_to_low_water),
                 cmocka_unit_test(thread_comes_and_goes),
                 cmocka_unit_test(frees_debug_objects),
