@@ -311,14 +311,32 @@ struct sheaf *percpu_take_full(struct kmem_cache *cache, struct slot *slot,
 }
 
 /*
+ * How many objects a refill takes: a sheaf's worth. Above a page a slab has an object or a few, and each
+ * that rests in a sheaf keeps pages from other classes. A program has blocks of many such sizes, but
+ * only one or two of most. So a slot's refill of a size class takes no more than the slot has taken
+ * before, and of a class of pages no more than may rest.
+ */
+static uint32_t refill_count(const struct kmem_cache *cache, const struct slot *slot,
+                             const struct slot_cache *record, const struct sheaf *sheaf)
+{
+        uint64_t taken = load_relaxed(&record->engine.taken);
+        uint32_t most = cache_is_of_pages(cache) ? rest_refill(cache, slot, sheaf->capacity)
+                                                 : sheaf->capacity;
+
+        if (!(cache->flags & SLAB_KMALLOC) || cache->size <= PAGE_SIZE ||
+            options.classes == CLASSES_KERNEL || cache->sheaves_as_7_0 || taken >= most)
+                return most;
+        return max_of((uint32_t)taken, 1u);
+}
+
+/*
  * Fills an empty sheaf that the caller owns. If the back end has no object, the sheaf is put away
  * and the result is NULL.
  */
 static struct sheaf *fill(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                           struct sheaf *sheaf)
 {
-        uint32_t count =
-                cache_is_of_pages(cache) ? rest_refill(cache, slot, sheaf->capacity) : sheaf->capacity;
+        uint32_t count = refill_count(cache, slot, record, sheaf);
 
         percpu_look_grown(slot, cache);
         sheaf_set_size(sheaf, cache->engine->take(cache, &record->engine, sheaf->object, count));

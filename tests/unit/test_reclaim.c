@@ -577,6 +577,24 @@ static void growth_spares_users_child(void)
         check(one.resting >= FEW);
 }
 
+/* A class of pages gets no more objects by a refill than it had before; a class of less up to a whole sheaf. */
+static void refill_child(void)
+{
+        struct cache_totals one;
+        void *block;
+
+        stay_on_a_cpu();
+        for (unsigned int i = 0; i < FEW; i++) {
+                check((block = block_alloc(CLASS_MALLOC, 10000, false, NULL)) != NULL);
+                cache_total(cache_with_sheaves(block), &one);
+                check_equal(one.inuse, i + 1);
+                check(one.inuse + one.resting <= max_of(2 * i, 1u));
+        }
+        check((block = block_alloc(CLASS_MALLOC, 1000, false, NULL)) != NULL);
+        cache_total(cache_with_sheaves(block), &one);
+        check(one.resting > 1);
+}
+
 /* A barn loses the sheaves that nobody needed between two looks, and no more. */
 static void barn_child(void)
 {
@@ -1017,6 +1035,11 @@ static void growth_takes_what_is_unused(void **state)
         child_passes("growth spares users", "reclaim_thread=off,engine=slub");
 }
 
+static void refills_follow_the_need(void **state)
+{
+        child_passes("refill", "reclaim_thread=off,engine=slub");
+}
+
 static void looks_empty_barns_to_low_water(void **state)
 {
         child_passes("barn", "reclaim_thread=off,engine=slub,slots=locked");
@@ -1109,6 +1132,7 @@ int main(int argc, char **argv)
                 {"look spares users", look_spares_users_child},
                 {"growth", growth_child},
                 {"growth spares users", growth_spares_users_child},
+                {"refill", refill_child},
                 {"barn", barn_child},
                 {"thread comes and goes", thread_comes_and_goes_child},
                 {"debug frees", debug_frees_child},
@@ -1135,6 +1159,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(looks_give_all_back),
                 cmocka_unit_test(looks_spare_users),
                 cmocka_unit_test(growth_takes_what_is_unused),
+                cmocka_unit_test(refills_follow_the_need),
                 cmocka_unit_test(looks_empty_barns_to_low_water),
                 cmocka_unit_test(thread_comes_and_goes),
                 cmocka_unit_test(frees_debug_objects),
