@@ -159,10 +159,18 @@ KMEM_HIDDEN void block_free_sized(void *block, size_t size, const char *call, co
  * A program that appends in small steps would have its block copied in each class up to the
  * largest. So the block gets a quarter more than it had, up to the @most that an object has. Up to
  * 2 KiB a copy takes little time.
+ *
+ * It gets no more than the next power of two: programs limit their buffers to these, and a block that
+ * ends there would keep the rest for nothing. Three such steps double a block with this limit, too.
  */
 static inline size_t size_to_move_to(size_t old, size_t size, size_t most)
 {
-        return old >= 2048 ? max_of(size, min_of(old + old / 4, most)) : size;
+        size_t more;
+
+        if (old < 2048)
+                return size;
+        more = min_of(old + old / 4, (size_t)1 << fls(size - 1));
+        return max_of(size, min_of(more, most));
 }
 
 /*

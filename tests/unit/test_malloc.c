@@ -246,9 +246,23 @@ static unsigned int moves_of_appends(void)
         return moves;
 }
 
+/* A block that grows to a power of two in small steps has no more than that in the end. */
+static void check_growth_to(size_t last)
+{
+        char *block = malloc(hide(3000));
+
+        for (size_t size = 3000; size < last; size += 40)
+                block = realloc(block, size);
+        block = realloc(block, last);
+        check_equal(malloc_usable_size(block), last);
+        free(block);
+}
+
 static void child_realloc_appends(void)
 {
-        /* By the slow path, as all classes are new, and then by the fast path; 1.25^9 is 7.5. */
+        check_growth_to(8192);
+        check_growth_to(16384);
+        /* By the slow path, as all classes are new, and then by the fast path; three moves double a block. */
         check(moves_of_appends() <= 9);
         for (size_t size = 4096; size <= 32768; size += 256)
                 free(malloc(hide(size)));
