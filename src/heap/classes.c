@@ -194,7 +194,7 @@ static void fill_table_locked(enum class_table table, unsigned int number)
  * read the table meanwhile. An old entry gives them a larger object, and 0 sends them to the slow
  * path.
  */
-static KMEM_COLD void refine(void)
+static KMEM_NOINLINE void refine(void)
 {
         lock_take(&cache_mutex);
         if (coarse) {
@@ -313,7 +313,7 @@ struct kmem_cache *class_cache(enum class_table table, size_t size)
         refine_if_grown();
         /* Acquire: pairs with fill_table_locked, which stores after the cache was made. */
         entry = load_acquire(&entries[size ? (size - 1) >> CLASS_STEP_SHIFT : 0]);
-        if (likely(entry))
+        if (entry)
                 return load_relaxed(&caches_by_index[entry >> PAIR_SHIFT]);
         number = class_of(table, size);
         cache = cache_of_class(number);
