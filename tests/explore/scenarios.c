@@ -19,18 +19,11 @@ extern const struct scenario fork_scenarios[];
 extern const struct scenario litmus_scenarios[];
 
 const struct scenario *const scenario_tables[] = {
-        sheaf_scenarios,
-        slab_scenarios,
-        cache_scenarios,
-        page_scenarios,
-        grace_scenarios,
-        figures_scenarios,
-        group_scenarios,
-        array_scenarios,
-        engine_scenarios,
-        locked_scenarios,
-        lock_scenarios,
-        fork_scenarios,
-        litmus_scenarios,
-        NULL,
+        sheaf_scenarios,  slab_scenarios,
+        cache_scenarios,  page_scenarios,
+        grace_scenarios,  figures_scenarios,
+        group_scenarios,  array_scenarios,
+        engine_scenarios, locked_scenarios,
+        lock_scenarios,   fork_scenarios,
+        litmus_scenarios, NULL,
 };

@@ -185,7 +185,7 @@ static void give_block(void *block)
 /* As for a thread that libc does not know of: libc knows of none here, and pools would go without locks. */
 static void hold_blocks(void)
 {
-        hardened_is_shared = 1;
+        hardened_share();
         for (unsigned int i = 0; i < OBJECTS; i++)
                 held[i] = take_block();
 }

@@ -330,7 +330,7 @@ static void use_block(void)
 /* No pool is open before the threads begin. */
 static void fill_hardened(void)
 {
-        hardened_is_shared = 1;
+        hardened_share();
         fill();
         use_more = use_block;
 }
