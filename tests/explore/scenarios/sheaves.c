@@ -5,6 +5,8 @@
  */
 #include "scenarios/sheaf_calls.h"
 
+#include "percpu/drain.h"
+
 static void drain_twice(void)
 {
         kmem_cache_shrink(cache);
@@ -35,7 +37,36 @@ static void free_fourth(void)
         give(held[3]);
 }
 
+/* As a heap that has grown empties the slot's unused caches, and goes on to use this one. */
+static void drain_own(void)
+{
+        struct slot *slot = slot_current();
+
+        lock_take(&cache_mutex);
+        slot_record(&slot, cache)->quiet = true;
+        percpu_drain_own(slot);
+        lock_drop(&cache_mutex);
+}
+
+static void drain_own_then_pop(void)
+{
+        drain_own();
+        pop_and_push();
+}
+
 const struct scenario sheaf_scenarios[] = {
+        {.name = "drain_own_same_cpu",
+         .about = "a thread empties its own slot, and another replaces sheaves on that CPU",
+         .options = "sheaf_capacity=1",
+         .setup = fill_two,
+         .thread = {drain_own, pop_two},
+         .cpu = {0, 0}},
+        {.name = "drain_own_drain",
+         .about = "a thread empties its own slot and goes on, against a drain by another CPU",
+         .options = "sheaf_capacity=2",
+         .setup = fill_three,
+         .thread = {drain_own_then_pop, drain},
+         .cpu = {0, 1}},
         {.name = "pop_drain",
          .about = "pop and push on a CPU against a drain by another",
          .options = "sheaf_capacity=2",
