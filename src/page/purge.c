@@ -105,11 +105,11 @@ static size_t run_purge_locked(struct zone *zone, struct page *run, size_t most,
                 if (first == 0)
                         break;
                 touched = touched_count_locked(first, pages);
-                zone->limbo_pages += pages;
-                zone->limbo_touched_pages += touched;
+                add_owned(&zone->limbo_pages, pages);
+                add_owned(&zone->limbo_touched_pages, touched);
                 range_purge_locked(zone, first, pages);
-                zone->limbo_pages -= pages;
-                zone->limbo_touched_pages -= touched;
+                add_owned(&zone->limbo_pages, -pages);
+                add_owned(&zone->limbo_touched_pages, -touched);
                 refused = touched_count_locked(first, pages);
                 zone->purged_pages += touched - refused;
                 purged += touched - refused;
