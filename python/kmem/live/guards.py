@@ -22,7 +22,6 @@ from kmem.common.errors import KmemError, say
 from kmem.common.processes import start_time
 from kmem.common.text import printable
 from kmem.live.images import Image, read_image
-from kmem.live.registry.find import on_libkmem, why_not
 from kmem.live.registry.owner import (
     folders,
     is_number,
@@ -189,8 +188,6 @@ def show_guards(process: int | None, *, as_json: bool, keep: bool) -> None:
             continue
         faults += [with_names(fault, names) for fault in found]
         shown.append(file)
-    if process is not None and not shown and process not in on_libkmem():
-        raise KmemError(why_not(process))
     faults.sort(key=lambda fault: fault.get("time", 0))
     if as_json:
         typer.echo(json.dumps(faults, indent=1))
