@@ -213,7 +213,7 @@ def test_failures_and_a_token(standing: Standing, leaking: Program, tmp_path: Pa
     standing.statuses = [503]
     words = ("--process", leaking.pid, "--seconds", 1, "--rounds", 1, "--token-file", file)
     done = push("--profiles", standing.url, *words)
-    assert (done.returncode, done.stdout) == (0, "0 profiles sent\n")
+    assert (done.returncode, done.stdout) == (1, "0 profiles sent\n")
     assert "503 Service Unavailable; profiles are lost until it takes them" in done.stderr
     assert [sent.token for sent in standing.sent] == ["Bearer 0123456789abcdef"]
 
@@ -224,7 +224,7 @@ def test_a_refusal_within_success(standing: Standing, leaking: Program) -> None:
     standing.reply = ExportProfilesServiceResponse(partial_success=refused).SerializeToString()
     words = ("--process", leaking.pid, "--seconds", 1, "--rounds", 1)
     done = push("--profiles", standing.url, *words)
-    assert (done.returncode, done.stdout) == (0, "0 profiles sent\n")
+    assert (done.returncode, done.stdout) == (1, "0 profiles sent\n")
     assert done.stderr == (
         f"kmem: push: {standing.url}: too?many; profiles are lost until it takes them\n"
     )
