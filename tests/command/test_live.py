@@ -411,12 +411,12 @@ int main(void)
         static char *block[32];
 
         for (int i = 0; i < 32; i++)
-                memset(block[i] = malloc(1 << 20), 1, 1 << 20);
+                memset(block[i] = malloc(2 << 20), 1, 2 << 20);
         for (int i = 0; i < 32; i++)
                 free(block[i]);
         write(STDOUT_FILENO, "\n", 1);
         for (int i = 0; i < 60000; i++) {
-                free(malloc(300000));
+                free(malloc(1300000));
                 usleep(1000);
         }
         return 0;
@@ -1078,10 +1078,10 @@ def test_large_and_huge_blocks(program: Program) -> None:
     program.do("libc.realloc.restype = ctypes.c_void_p")
     program.do("libc.realloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]")
     before = heap()
-    program.do("large = libc.malloc(1 << 20)")
-    assert heap() == (before[0] + 1, before[1] + (1 << 20), *before[2:])
+    program.do("large = libc.malloc(2 << 20)")
+    assert heap() == (before[0] + 1, before[1] + (2 << 20), *before[2:])
     program.do("huge = libc.malloc(64 << 20)")
-    assert heap() == (before[0] + 1, before[1] + (1 << 20), before[2] + 1, before[3] + (64 << 20))
+    assert heap() == (before[0] + 1, before[1] + (2 << 20), before[2] + 1, before[3] + (64 << 20))
     program.do("huge = libc.realloc(huge, 128 << 20)")
     assert heap()[2:] == (before[2] + 1, before[3] + (128 << 20))
     program.do("large = libc.realloc(large, 1 << 19)")

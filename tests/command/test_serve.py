@@ -469,7 +469,8 @@ def test_the_time_that_growth_counts_from(server: Server, program: Program) -> N
         after = server.get(f"api/processes/{program.pid}?since={since}")
         mine = next(cache for cache in after["caches"] if cache["name"] == "mine")
         assert mine["growth"] >= 50000 * 100
-        assert after["growth"] >= mine["growth"]
+        # Other caches may give back pages while the heap grows.
+        assert after["growth"] >= mine["growth"] - (1 << 20)
         assert mine == max(after["caches"], key=lambda cache: cache["growth"])
     assert after["grown_since"] <= mark
     for wrong in ("x", "", "nan", "inf", "1e999", "<b>"):
