@@ -95,6 +95,8 @@ static void *alloc_pages_of_class(size_t size, gfp_t flags)
         bool refused = false;
         void *object = NULL;
 
+        /* A pair of such calls passes no other place where requests of other processes are seen. */
+        figures_poll();
         /* A profile would miss them: such objects are too large for samples, large blocks are not. */
         if (!(flags & ~__GFP_ZERO) && !is_profiling() &&
             (!(flags & __GFP_ZERO) || size <= CLEARED_MOST))

@@ -23,7 +23,7 @@ def fine_classes() -> list[int]:
     for base in (128 << doubling for doubling in range(8)):
         steps = 8 if base < 8192 else 4
         sizes += [base + base // steps * step for step in range(1, steps + 1)]
-    while sizes[-1] < 256 << 10:
+    while sizes[-1] < 1 << 20:
         last = sizes[-1]
         sizes.append(last + (PAGE_BYTES if last < 65536 else (1 << last.bit_length() - 1) // 4))
     return sizes
