@@ -369,15 +369,15 @@ static const char *object_free(struct kmem_cache *cache, void *object)
 
 /*
  * The free of an object whose class looks at frees (cache_looks_at_frees, percpu.c) by a push onto its own pair, as
- * the fast half does it. False for all other blocks, and where there is more to do: then nothing has happened.
+ * the fast half does it. False for all other blocks, and where there is more to do: then nothing has happened, but that
+ * the slot's budget may have shrunk (REST-1). Of the classes that mark free objects, those of pages alone look at frees.
  */
 static inline bool free_looked_at(struct kmem_cache *cache, void *block)
 {
         load_for_push();
         return cache->fast_offset != cache->pair_offset && cache->marks_freed &&
                cache_is_object(cache, block) && !freed_is_marked(block) &&
-               (!cache_is_of_pages(cache) || rest_has_room(cache, slot_current())) &&
-               rseq_push_marked(cache->fast_offset, block);
+               rest_has_room(cache, slot_current()) && rseq_push_marked(cache->fast_offset, block);
 }
 
 /*

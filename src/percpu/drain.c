@@ -253,6 +253,11 @@ bool percpu_drain_quiet(unsigned int slots)
         return detached;
 }
 
+/*
+ * Only threads on the slot's CPU replace its pairs beside the drainer, and drain_mutex keeps the drainer out, whose
+ * `drained` this fills. A pair whose replace fails, because it has changed or the thread has moved, stays as it is;
+ * stock and back end's part are emptied all the same, under their lock. Calls that run meanwhile use the cold pair.
+ */
 void percpu_drain_own(struct slot *slot)
 {
         bool drains = lock_try(&drain_mutex);

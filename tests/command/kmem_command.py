@@ -3,8 +3,11 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 KMEM = ROOT / "kmem"
@@ -23,3 +26,19 @@ def kmem(
         timeout=timeout,
         check=False,
     )
+
+
+def script_output(name: str, *words: str, timeout: float) -> str:
+    """What a script prints that measures the library and ends without a word of error."""
+    if not (ROOT / "build" / "src" / "libkmem-malloc.so").exists():
+        pytest.skip("the library is not built")
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / name, *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout

@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from kmem_command import script_output
 
 pytestmark = pytest.mark.alone
 
@@ -24,16 +19,6 @@ pytestmark = pytest.mark.alone
     ],
 )
 def test_a_line(options: list[str], line: str) -> None:
-    if not (ROOT / "build" / "src" / "libkmem-malloc.so").exists():
-        pytest.skip("the library is not built")
     words = ["--processes", "3", "--rate", "2", "--seconds", "2", *options]
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "serve_cost.py", *words],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "python")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(line, done.stdout), done.stdout
+    printed = script_output("serve_cost.py", *words, timeout=120)
+    assert re.fullmatch(line, printed), printed

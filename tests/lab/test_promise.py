@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,16 +204,23 @@ def test_records_that_were_freed_count(tmp_path: Path) -> None:
             assert peak["record_bytes"] - end > 0.9 * peak["pages"] * (128 + 34)
 
 
+def checked(tmp_path: Path, name: str, options: str, *, timeout: float) -> dict[str, Any]:
+    """What the command says of a promise, and what the program itself then showed."""
+    file = tmp_path / "check.json"
+    done = kmem("lab", "heaps", name, "--check", options, "--json", file, timeout=timeout)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(file.read_text())["rows"]
+    assert isinstance(row, dict)
+    return row
+
+
 @pytest.mark.full
 @pytest.mark.alone
 @pytest.mark.parametrize("heap", HEAP_LIST, ids=lambda heap: heap.name)
 def test_the_interval_holds_for_every_program(tmp_path: Path, heap: Heap) -> None:
     if missing := heap.program.missing():
         pytest.skip(f"needs {missing[0]}")
-    file = tmp_path / "check.json"
-    done = kmem("lab", "heaps", heap.name, "--check", "engine=slob", "--json", file, timeout=580)
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(file.read_text())["rows"]
+    row = checked(tmp_path, heap.name, "engine=slob", timeout=580)
     assert row["peak_bytes"]["verdict"] != "differs", row
     assert row["cpu_seconds"]["verdict"] != "differs", row
 
@@ -225,11 +233,7 @@ def test_the_interval_holds_for_programs_that_were_held_back(tmp_path: Path, nam
     heap = next(heap for heap in HELD_BACK if heap.name == name)
     if missing := heap.program.missing():
         pytest.skip(f"needs {missing[0]}")
-    file = tmp_path / "check.json"
-    options = "classes=kernel,slub_max_order=0"
-    done = kmem("lab", "heaps", name, "--check", options, "--json", file, timeout=560)
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(file.read_text())["rows"]
+    row = checked(tmp_path, name, "classes=kernel,slub_max_order=0", timeout=560)
     assert row["peak_bytes"]["verdict"] != "differs", row
     assert row["cpu_seconds"]["verdict"] != "differs", row
     if name == "git":
@@ -245,11 +249,7 @@ def test_programs_show_what_was_promised(tmp_path: Path, name: str) -> None:
     heap = next(heap for heap in HEAP_LIST if heap.name == name)
     if missing := heap.program.missing():
         pytest.skip(f"needs {missing[0]}")
-    file = tmp_path / "check.json"
-    options = "classes=kernel,slub_max_order=0"
-    done = kmem("lab", "heaps", name, "--check", options, "--json", file, timeout=560)
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(file.read_text())["rows"]
+    row = checked(tmp_path, name, "classes=kernel,slub_max_order=0", timeout=560)
     memory = row["peak_bytes"]
     promise, seen = (memory[one]["change"] / memory["of_defaults"] for one in ("promise", "seen"))
     # Pages in use would miss by 5% for SQLite, and by 2% for PostgreSQL.

@@ -443,7 +443,7 @@ static void child_behind_at_exit_of_far_slab(void)
                         exit(0);
                 }
         }
-        check(!"a slab lies behind an unused place");
+        check(false && "a slab lies behind an unused place");
 }
 
 static void writes(void **state)
