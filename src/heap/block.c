@@ -104,6 +104,8 @@ static void *alloc_pages_of_class(size_t size, gfp_t flags)
         if (cache)
                 object = flags & __GFP_ZERO ? pages_to_clear(cache, size, &refused)
                                             : object_alloc(cache, 0, &refused);
+        if (cache && object)
+                rest_went(cache, slot_current());
         return object || refused ? object : accounted_large_alloc(size, PAGE_SIZE, flags);
 }
 
@@ -369,15 +371,22 @@ static const char *object_free(struct kmem_cache *cache, void *object)
 
 /*
  * The free of an object whose class looks at frees (cache_looks_at_frees, percpu.c) by a push onto its own pair, as
- * the fast half does it. False for all other blocks, and where there is more to do: then nothing has happened, but that
- * the slot's budget may have shrunk (REST-1). Of the classes that mark free objects, those of pages alone look at frees.
+ * the fast half does it. False for all other blocks, and where there is more to do: then nothing has happened. Of the
+ * classes that mark free objects, those of pages alone look at frees.
  */
 static inline bool free_looked_at(struct kmem_cache *cache, void *block)
 {
+        struct slot *slot;
+
         load_for_push();
-        return cache->fast_offset != cache->pair_offset && cache->marks_freed &&
-               cache_is_object(cache, block) && !freed_is_marked(block) &&
-               rest_has_room(cache, slot_current()) && rseq_push_marked(cache->fast_offset, block);
+        if (cache->fast_offset == cache->pair_offset || !cache->marks_freed ||
+            !cache_is_object(cache, block) || freed_is_marked(block))
+                return false;
+        slot = slot_current();
+        if (!rest_fits(cache, slot) || !rseq_push_marked(cache->fast_offset, block))
+                return false;
+        rest_came(cache, slot, 1);
+        return true;
 }
 
 /*

@@ -303,11 +303,15 @@ struct sheaf *percpu_take_full(struct kmem_cache *cache, struct slot *slot,
 {
         struct sheaf *sheaf = stock_take(cache, slot, record);
 
-        if (!sheaf) {
-                sheaf = barn_take_full(barn_here(cache));
-                count_sheaf_events(cache, sheaf ? BARN_GET : BARN_GET_FAIL, 1);
-        }
-        return sheaf ? sheaf : take_from_others(cache, slot, record);
+        if (sheaf)
+                return sheaf;
+        sheaf = barn_take_full(barn_here(cache));
+        count_sheaf_events(cache, sheaf ? BARN_GET : BARN_GET_FAIL, 1);
+        if (!sheaf)
+                sheaf = take_from_others(cache, slot, record);
+        if (sheaf && cache_is_of_pages(cache))
+                rest_came(cache, slot, sheaf->size);
+        return sheaf;
 }
 
 /*
@@ -340,6 +344,8 @@ static struct sheaf *fill(struct kmem_cache *cache, struct slot *slot, struct sl
 
         percpu_look_grown(slot, cache);
         sheaf_set_size(sheaf, cache->engine->take(cache, &record->engine, sheaf->object, count));
+        if (cache_is_of_pages(cache))
+                rest_came(cache, slot, sheaf->size);
         PROBE3(refill, cache->name, sheaf->size, cache->size);
         count_sheaf_events(cache, SHEAF_REFILL, sheaf->size);
         if (sheaf->size) {
@@ -697,8 +703,12 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         percpu_after_fork();
         marks_gate(slot);
         reclaim_ask();
-        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot ||
-            (cache_is_of_pages(cache) && !rest_has_room(cache, slot))) {
+        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot) {
+                objects_give(cache, record, &object, 1);
+                return true;
+        }
+        if (cache_is_of_pages(cache) && !rest_has_room(cache, slot)) {
+                percpu_look_refused(slot, cache);
                 objects_give(cache, record, &object, 1);
                 return true;
         }

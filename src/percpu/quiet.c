@@ -17,6 +17,7 @@
 enum {
         GROWN_PART = 8, /* of the heap: its growth between two looks, and at least */
         GROWN_BYTES = 1 << 20,
+        REFUSED_BLOCKS = 64, /* between two looks of a slot that is full */
 };
 
 struct quiet {
@@ -101,20 +102,38 @@ static bool look_at_grown(struct slot *slot, const struct kmem_cache *busy, uint
         return record->quiet;
 }
 
+static void drain_unused_locked(struct slot *slot, const struct kmem_cache *busy)
+{
+        bool any = false;
+
+        debug_check(lock_is_held(&cache_mutex));
+        for (uint32_t index = 1; index < slots_index_end(); index++)
+                any |= look_at_grown(slot, busy, index);
+        if (any)
+                percpu_drain_own(slot);
+}
+
 void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache)
 {
         size_t held = pages_held();
-        bool any = false;
 
         if (likely(held < load_relaxed(&grown_pages)) || slot == &shared_slot ||
             !lock_try(&cache_mutex))
                 return;
         store_relaxed(&grown_pages,
                       held + max_of(held / GROWN_PART, (size_t)GROWN_BYTES >> PAGE_SHIFT));
-        for (uint32_t index = 1; index < slots_index_end(); index++)
-                any |= look_at_grown(slot, cache, index);
-        if (any)
-                percpu_drain_own(slot);
+        drain_unused_locked(slot, cache);
+        lock_drop(&cache_mutex);
+}
+
+void percpu_look_refused(struct slot *slot, const struct kmem_cache *cache)
+{
+        uint32_t refused = load_relaxed(&slot->rest_refused) + 1;
+
+        store_relaxed(&slot->rest_refused, refused);
+        if (refused % REFUSED_BLOCKS || !lock_try(&cache_mutex))
+                return;
+        drain_unused_locked(slot, cache);
         lock_drop(&cache_mutex);
 }
 

@@ -20,6 +20,13 @@ KMEM_HIDDEN bool percpu_take_quiet(void);
 KMEM_HIDDEN void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache);
 
 /*
+ * Called for each block of @cache that does not come to rest, as the slot is full (REST-1). Every 64th has
+ * the slot's other caches looked at in that way, so that blocks of sizes that the program no longer uses
+ * make room. Locks as above.
+ */
+KMEM_HIDDEN void percpu_look_refused(struct slot *slot, const struct kmem_cache *cache);
+
+/*
  * A number that changes whenever objects of the cache leave the back end or come back to it, or a
  * slot gives up a slab. While it stays, the cache's slabs do not change. Under cache_mutex.
  */

@@ -57,6 +57,7 @@ bool rest_count(struct kmem_cache *cache, struct slot *slot)
         for (uint32_t i = 0; i < count; i++)
                 bytes += bytes_in_pair(classes_of_pages[i], slot) +
                          bytes_in_sheaves(classes_of_pages[i], slot);
+        store_relaxed(&slot->rest_most, most);
         store_relaxed(&slot->rest_budget, bytes < most ? most - bytes : 0);
         return bytes <= most || bytes_in_pair(cache, slot) == 0; /* REST-2 */
 }

@@ -3,10 +3,12 @@
  * Free blocks of the classes of pages rest in a slot's sheaves and stocks, within a bound of bytes:
  * a sheaf bounds its objects, but a few blocks of each of 24 classes are many megabytes.
  *
- * REST-1  A slot's budget is the bytes that may still come to rest before they are counted anew. A
- *         block that comes takes its size off the budget, and a block that goes gives nothing back;
- *         so a count can only find more room, but for blocks that other slots passed on. The budget
- *         is a hint: a thread that moves, or two that store at once, only shift the next count.
+ * REST-1  A slot's budget is the bytes that may still come to rest before they are counted anew. What
+ *         comes takes its size off the budget: a freed block, and a sheaf from slabs or from another
+ *         slot. A block that goes to the program gives its size back, up to the bound, and what goes
+ *         to slabs or to another slot gives nothing. So pairs of malloc and free never count, and a
+ *         count can only find more room. The budget is a hint: a thread that moves, or two that store
+ *         at once, only shift the next count.
  * REST-2  A block comes whatever the budget says if none of its class rests in the slot, so that
  *         pairs of malloc and free keep their block in a slot that is full of other classes.
  */
@@ -28,22 +30,45 @@ KMEM_HIDDEN void rest_add_class(struct kmem_cache *cache);
 /* rest_has_room where the budget is used up: counts, and sets the budget. */
 KMEM_HIDDEN bool rest_count(struct kmem_cache *cache, struct slot *slot);
 
+/* Whether the budget has room for a freed block of a class of pages. */
+static inline bool rest_fits(const struct kmem_cache *cache, const struct slot *slot)
+{
+        return load_relaxed(&slot->rest_budget) >= cache->size;
+}
+
+/* @blocks came to rest in the slot. */
+static inline void rest_came(const struct kmem_cache *cache, struct slot *slot, uint32_t blocks)
+{
+        uint64_t budget = load_relaxed(&slot->rest_budget);
+        uint64_t bytes = (uint64_t)blocks * cache->size;
+
+        store_relaxed(&slot->rest_budget, budget - min_of(budget, bytes));
+}
+
 /* Whether a freed block of a class of pages may rest in the slot; if so, it is taken off the budget. */
 static inline bool rest_has_room(struct kmem_cache *cache, struct slot *slot)
 {
-        uint64_t budget = load_relaxed(&slot->rest_budget);
-
-        if (unlikely(budget < cache->size))
+        if (unlikely(!rest_fits(cache, slot)))
                 return rest_count(cache, slot);
-        store_relaxed(&slot->rest_budget, budget - cache->size);
+        rest_came(cache, slot, 1);
         return true;
 }
 
-/* Blocks that a refill of a class of pages takes: what the budget has room for, at least one. */
+/* A block went from the slot to the program. */
+static inline void rest_went(const struct kmem_cache *cache, struct slot *slot)
+{
+        uint64_t budget = load_relaxed(&slot->rest_budget) + cache->size;
+
+        store_relaxed(&slot->rest_budget, min_of(budget, load_relaxed(&slot->rest_most)));
+}
+
+enum { REFILL_PART = 4 }; /* of the budget that a refill may take, as frees come to rest as well */
+
+/* Blocks that a refill of a class of pages takes, at least one. */
 static inline uint32_t rest_refill(const struct kmem_cache *cache, const struct slot *slot,
                                    uint32_t capacity)
 {
-        uint64_t room = load_relaxed(&slot->rest_budget) / cache->size;
+        uint64_t room = load_relaxed(&slot->rest_budget) / REFILL_PART / cache->size;
 
         return (uint32_t)max_of(min_of(room, (uint64_t)capacity), (uint64_t)1);
 }

@@ -104,6 +104,8 @@ struct slot {
         uint64_t stock_bytes;            /* of stocks with objects of up to a page; atomic adds */
         uint64_t stock_bytes_above_page; /* of the other stocks */
         uint64_t rest_budget;            /* bytes, see REST-1 (rest.h); relaxed */
+        uint64_t rest_most;              /* bytes, the bound at the last count; relaxed */
+        uint32_t rest_refused;           /* blocks that did not come to rest; relaxed */
         uint64_t guard_time;             /* ms, when the gate opens next (marks_gate); relaxed */
         uint64_t reap_time;              /* ms, when its arrays are looked at next; written under
                                       cache_mutex, read without it */

@@ -537,6 +537,56 @@ static void blocks_of_pages_rest(void **state)
         check_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
+/*
+ * The slots' budgets have room for most of their bounds. A pair of malloc and free leaves a budget as it is
+ * (REST-1); and a size that the program goes on to comes to rest, though a full slot has others (percpu_look_refused).
+ */
+static void blocks_of_pages_in_use_rest(void **state)
+{
+        enum { PAIRS = 1000, BURST = 2 };
+        static void *blocks[PAGE_CLASSES][BLOCKS_OF_CLASS];
+        size_t sizes[PAGE_CLASSES];
+        unsigned int count;
+        cpu_set_t all, here;
+        struct kmem_cache *last;
+        uint64_t budget;
+        void *burst[BURST];
+        bool rests;
+
+        skip_without_classes_of_pages();
+        count = sizes_of_pages(sizes);
+        last = class_cache_paged(sizes[count - 1]);
+        if (cache_is_closed(last) || last->sheaf_capacity < BURST)
+                skip_because("the largest class has no sheaves for a burst");
+        check_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+        CPU_ZERO(&here);
+        CPU_SET((size_t)sched_getcpu(), &here);
+        check_equal(sched_setaffinity(0, sizeof(here), &here), 0);
+        heap_trim(0);
+        free(malloc(hide(sizes[0])));
+        budget = slot_current()->rest_budget;
+        for (unsigned int i = 0; i < PAIRS; i++)
+                free(malloc(hide(sizes[0])));
+        check_equal(slot_current()->rest_budget, budget);
+        for (unsigned int i = 0; i < count - 1; i++)
+                for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
+                        check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
+        for (unsigned int i = 0; i < count - 1; i++)
+                for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
+                        free(blocks[i][k]);
+        for (unsigned int i = 0; i < PAIRS; i++) {
+                for (unsigned int k = 0; k < BURST; k++)
+                        check((burst[k] = malloc(hide(sizes[count - 1]))) != NULL);
+                for (unsigned int k = 0; k < BURST; k++)
+                        free(burst[k]);
+        }
+        rests = (burst[0] = resting_block(last)) && (burst[1] = resting_block(last));
+        check(rests);
+        free(burst[0]);
+        free(burst[1]);
+        check_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
 static void mallinfo_counts(void **state)
 {
         struct mallinfo2 before = mallinfo2();
@@ -1228,6 +1278,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(frees_are_interchangeable),
                 cmocka_unit_test(classes_of_pages),
                 cmocka_unit_test(blocks_of_pages_rest),
+                cmocka_unit_test(blocks_of_pages_in_use_rest),
                 cmocka_unit_test(mallinfo_counts),
                 cmocka_unit_test(trim),
                 cmocka_unit_test(trim_in_a_loop),
