@@ -20,10 +20,10 @@ int profile_set_locked(uint64_t interval)
                 return ENOMEM;
         /* Release: pairs with is_profiling. */
         store_release(&profile_interval, interval);
-        store_relaxed(&registry->profile_interval, interval);
+        store_relaxed(&registry_head()->profile_interval, interval);
         if (!interval || !profile_since_ms)
                 store_relaxed(&profile_since_ms, interval ? system_time_ms() : 0);
-        store_relaxed(&registry->profile_since_ms, profile_since_ms);
+        store_relaxed(&registry_head()->profile_since_ms, profile_since_ms);
         /*
          * Objects that rest in sheaves were not decided when they came there, or by another
          * interval.
@@ -39,7 +39,7 @@ int profile_slices_set_locked(uint64_t percent)
         if (percent > PROFILE_SLICES_MOST)
                 return ERANGE;
         store_relaxed(&profile_slices, percent);
-        store_relaxed(&registry->profile_slices, percent);
+        store_relaxed(&registry_head()->profile_slices, percent);
         return 0;
 }
 

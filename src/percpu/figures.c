@@ -63,7 +63,7 @@ void figures_show_cache(struct kmem_cache *cache)
         if (!figures)
                 return;
         /* A child changes a cache before its first slow path (REG-2). */
-        if (unlikely(!load_relaxed(registry_seen)))
+        if (unlikely(!registry_last_seen()))
                 registry_leave();
         /*
          * The cache was destroyed with objects left (S8-08): frees of them still write to the
@@ -167,10 +167,10 @@ static void start(void)
                  * (registry_show): it finds this one, or its change is found here.
                  */
                 __atomic_thread_fence(__ATOMIC_SEQ_CST);
-                store_relaxed(&registry->profile_interval, load_relaxed(&profile_interval));
-                store_relaxed(&registry->profile_since_ms, load_relaxed(&profile_since_ms));
-                store_relaxed(&registry->profile_slices, load_relaxed(&profile_slices));
-                store_relaxed(&registry->profile_lease_ms, (uint64_t)PROFILE_LEASE_MS);
+                store_relaxed(&registry_head()->profile_interval, load_relaxed(&profile_interval));
+                store_relaxed(&registry_head()->profile_since_ms, load_relaxed(&profile_since_ms));
+                store_relaxed(&registry_head()->profile_slices, load_relaxed(&profile_slices));
+                store_relaxed(&registry_head()->profile_lease_ms, (uint64_t)PROFILE_LEASE_MS);
                 guards_show();
                 pages_show();
                 if (hardened_is_on())
@@ -201,7 +201,7 @@ void figures_act(void)
         if (!registry_is_made()) {
                 if (!ours && !system_is_lent() && registry_is_due())
                         start();
-        } else if (!load_relaxed(registry_seen)) {
+        } else if (!registry_last_seen()) {
                 registry_leave();
         } else if (registry_is_asked() && registry_honour && (!ours || slots_can_drain())) {
                 registry_honour();

@@ -46,7 +46,7 @@ static struct registry_request *take_request(uint64_t *after, struct registry_re
         uint64_t least = UINT64_MAX;
 
         for (unsigned int i = 0; i < REGISTRY_REQUESTS; i++) {
-                struct registry_request *request = &registry->requests[i];
+                struct registry_request *request = &registry_head()->requests[i];
                 uint64_t number = load_relaxed(&request->number);
 
                 /* Acquire, with the release of the request's writer: its fields are whole. */
@@ -181,7 +181,8 @@ static void honour(void)
                 copy; /* under cache_mutex; a stack may be small */
         struct registry_request *request;
         int saved_errno = errno;
-        uint32_t seen = load_relaxed(registry_seen);
+        uint32_t *place = load_relaxed(&registry_seen);
+        uint32_t seen = load_relaxed(place);
         uint64_t number = 0;
         uint32_t asked;
 
@@ -191,7 +192,7 @@ static void honour(void)
          * Loaded before the search, so the next slow path finds a request that comes during it.
          * Acquire, with the release of the request's writer.
          */
-        asked = load_acquire(&registry->asked);
+        asked = load_acquire(&registry_head()->asked);
         /*
          * At most as many requests as there are places: a writer without end must not keep a slow
          * path here.
@@ -226,8 +227,8 @@ static void honour(void)
          * 0 marks a child. A single step, so no fork comes between the look for the mark and the
          * store.
          */
-        if (compare_swap(registry_seen, &seen, asked ? asked : 1) && !asked)
-                store_relaxed(&registry->asked, 1u);
+        if (compare_swap(place, &seen, asked ? asked : 1) && !asked)
+                store_relaxed(&registry_head()->asked, 1u);
         lock_drop(&cache_mutex);
         errno = saved_errno;
 }

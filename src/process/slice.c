@@ -44,7 +44,7 @@ bool profile_slice(unsigned int period_ms)
                 return false;
         event_pause(slice_ms);
         store_relaxed(&profile_in_slice, false);
-        add_relaxed(&registry->slice_ns, system_time_ns() - begun);
+        add_relaxed(&registry_head()->slice_ns, system_time_ns() - begun);
         percpu_go_on(slots);
         return true;
 }

@@ -71,10 +71,10 @@ static uint32_t entry_of(uintptr_t address)
 
 void guards_show(void)
 {
-        registry_show(&registry->guards_made, &guard_figures.made);
-        registry_show(&registry->guards_live, &guard_figures.live);
-        registry_show(&registry->guards_missed, &guard_figures.missed);
-        registry_show(&registry->guard_faults, &guard_figures.faults);
+        registry_show(&registry_head()->guards_made, &guard_figures.made);
+        registry_show(&registry_head()->guards_live, &guard_figures.live);
+        registry_show(&registry_head()->guards_missed, &guard_figures.missed);
+        registry_show(&registry_head()->guard_faults, &guard_figures.faults);
 }
 
 static void show_figures(void)

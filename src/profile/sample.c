@@ -142,7 +142,7 @@ static uint32_t take_entry(void)
         entry = take_entry_locked();
         lock_drop(&sample_lock);
         if (!entry)
-                add_relaxed(&registry->samples_missed, 1);
+                add_relaxed(&registry_head()->samples_missed, 1);
         return entry;
 }
 
@@ -199,7 +199,7 @@ static void count_alloc(struct sample *sample)
         sample->generation = load_relaxed(&registry_generation);
         sample->counted = figures != NULL;
         if (!figures) {
-                add_relaxed(&registry->samples_missed, 1);
+                add_relaxed(&registry_head()->samples_missed, 1);
                 return;
         }
         /* Readers read frees first, so that the difference is never below 0. */

@@ -270,7 +270,7 @@ static void write_head(uint64_t namespace)
         head->missing = missing;
         head->asked = 1;
         head->profile_old_ms = REGISTRY_OLD_MS;
-        *registry_seen = 1;
+        store_relaxed(registry_seen, 1u);
         strcpy(head->release, KMEM_VERSION);
         store_release(&head->used_bytes, used);
         memcpy(head->magic, "libkmem", 8);
@@ -299,7 +299,7 @@ void registry_init(void)
 
 bool registry_is_made(void)
 {
-        return load_relaxed(&registry) != &no_registry;
+        return registry_head() != &no_registry;
 }
 
 bool registry_is_due(void)
@@ -429,7 +429,7 @@ void registry_leave(void)
 {
         lock_take(&metadata_lock);
         /* Another thread may have come first. */
-        if (registry != &no_registry && !*registry_seen) {
+        if (registry_is_made() && !registry_last_seen()) {
                 map_own_memory();
                 add_relaxed(&registry_generation, 1);
                 memset(freed, 0, sizeof(freed));
@@ -492,7 +492,7 @@ void *registry_alloc(size_t bytes)
         size_t units = (bytes + UNIT - 1) / UNIT;
         char *record = NULL;
 
-        if (!registry_is_made() || !*registry_seen)
+        if (!registry_is_made() || !registry_last_seen())
                 return NULL;
         bytes = units * UNIT;
         lock_take(&metadata_lock);
@@ -502,7 +502,7 @@ void *registry_alloc(size_t bytes)
                 used += bytes;
         }
         if (!record)
-                store_relaxed(&registry->missing, ++missing);
+                store_relaxed(&registry_head()->missing, ++missing);
         lock_drop(&metadata_lock);
         if (record)
                 memset(record + sizeof(struct registry_record_head), 0,
@@ -513,6 +513,7 @@ void *registry_alloc(size_t bytes)
 void registry_publish(void *record, enum registry_record kind, size_t bytes)
 {
         struct registry_record_head *head = record;
+        uint64_t *used_bytes;
         size_t end;
 
         /* Left behind by a fork: it becomes visible with the child's own registry. */
@@ -523,8 +524,9 @@ void registry_publish(void *record, enum registry_record kind, size_t bytes)
         /* Readers walk up to used_bytes; a record that is not published yet has no length. */
         lock_take(&metadata_lock);
         end = (size_t)((char *)record - region) + head->bytes;
-        if (registry->used_bytes < end)
-                store_release(&registry->used_bytes, end);
+        used_bytes = &registry_head()->used_bytes;
+        if (*used_bytes < end)
+                store_release(used_bytes, end);
         lock_drop(&metadata_lock);
 }
 
@@ -533,7 +535,7 @@ void registry_free(void *record, size_t bytes)
         size_t units = (bytes + UNIT - 1) / UNIT;
         struct registry_record_head *head = record;
 
-        if (!record || !registry_is_made() || !*registry_seen)
+        if (!record || !registry_is_made() || !registry_last_seen())
                 return;
         /* Release: REG-3, for readers in other processes. */
         store_release(&head->kind, (uint32_t)RECORD_FREE);
@@ -605,7 +607,7 @@ long registry_open_faults(void)
  */
 void registry_close(void)
 {
-        if (registry_is_made() && *registry_seen && !system_entered_sandbox() &&
+        if (registry_is_made() && registry_last_seen() && !system_entered_sandbox() &&
             owner == system_process_id())
                 system_call(SYS_unlinkat, AT_FDCWD, (long)file_path, 0);
 }

@@ -356,12 +356,26 @@ KMEM_HIDDEN long registry_open_faults(void);
 /* Removes the file, at the end of the process that made it. */
 KMEM_HIDDEN void registry_close(void);
 
+/* The head, made or empty. Acquire: partner of registry_make, which has written it. */
+static inline struct registry_head *registry_head(void)
+{
+        return load_acquire(&registry);
+}
+
+/*
+ * Up to which value of `asked` all requests are done; 0 in a child that has not left its parent's
+ * registry yet. Relaxed: a value from before costs a look in vain, or a request waits for the next
+ * slow path.
+ */
+static inline uint32_t registry_last_seen(void)
+{
+        return load_relaxed(load_relaxed(&registry_seen));
+}
+
 /* Whether it is due to be made, or a request waits in it. */
 static inline bool registry_is_asked(void)
 {
-        const struct registry_head *head = load_acquire(&registry);
-
-        return load_relaxed(&head->asked) != load_relaxed(load_relaxed(&registry_seen));
+        return load_relaxed(&registry_head()->asked) != registry_last_seen();
 }
 
 /*
@@ -370,9 +384,9 @@ static inline bool registry_is_asked(void)
  */
 static inline struct registry_head *registry_head_shown(void)
 {
-        struct registry_head *head = load_acquire(&registry);
+        struct registry_head *head = registry_head();
 
-        return head != &no_registry && load_relaxed(registry_seen) ? head : NULL;
+        return head != &no_registry && registry_last_seen() ? head : NULL;
 }
 
 /* Where a record of this process lies in the file, in units of 64 bytes. */
