@@ -8,6 +8,8 @@
  *         carved from a frontier that stays a multiple of 64. The three smaller classes are carved
  *         from runs of their own, so they do not disturb it.
  * META-2  A block above BLOCK_MAX on its class's list reads as zero but for the link.
+ * META-3  A block's first two words are stored atomically from its free until it is handed out:
+ *         a thread may still look at a size there (sheaf_peek), and sees an old one or 0.
  *
  * Memory is never unmapped: a reader that was preempted in the middle of a sequence may still
  * look at a block that has been freed since.
@@ -190,6 +192,16 @@ static void *fresh_block_locked(size_t rounded)
         return block;
 }
 
+/* Relaxed: META-3. */
+static void block_clear(void *block, size_t bytes)
+{
+        uint64_t *word = block;
+
+        store_relaxed(&word[0], (uint64_t)0);
+        store_relaxed(&word[1], (uint64_t)0);
+        memset(word + 2, 0, bytes - 2 * sizeof(*word));
+}
+
 unsigned int metadata_alloc_many(void **blocks, unsigned int count, size_t bytes)
 {
         unsigned int dirty = 0;
@@ -216,7 +228,7 @@ unsigned int metadata_alloc_many(void **blocks, unsigned int count, size_t bytes
 
         /* Clearing a fresh block would only touch its pages early. */
         for (unsigned int i = 0; i < dirty; i++)
-                memset(blocks[i], 0, rounded > BLOCK_MAX ? sizeof(*blocks) : rounded);
+                block_clear(blocks[i], rounded > BLOCK_MAX ? 2 * sizeof(uint64_t) : rounded);
         return got;
 }
 
@@ -230,7 +242,7 @@ void *metadata_alloc(size_t bytes)
 static void recycle_locked(void **block, unsigned int class, size_t rounded)
 {
         debug_check(lock_is_held(&metadata_lock));
-        *block = recycled[class];
+        store_relaxed(block, recycled[class]); /* relaxed: META-3 */
         recycled[class] = block;
         add_owned(&used_bytes, -rounded);
 }

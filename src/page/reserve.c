@@ -438,7 +438,7 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 
         if (frontier.chunk_nodes)
                 memset(frontier.chunk_nodes + old / CHUNK_PAGES, (int)zone->node, chunks);
-        zone->chunks += (uint32_t)chunks;
+        add_owned(&zone->chunks, (uint32_t)chunks); /* pages_held reads it without the lock */
         /* Pairs with run_from, which asks for the zone of pages below it. */
         store_release(&frontier.pages, old + (uint32_t)pages);
         /* A thread that sees the new size may read map and descriptors: heap_contains. */

@@ -42,7 +42,8 @@ enum run_kind { RUN_TOUCHED, RUN_CLEAN, RUN_KINDS };
 struct zone {
         _Alignas(64) struct lock lock;
         uint32_t node;             /* its position in zones */
-        uint32_t chunks;           /* chunks that belong to it; written under both locks */
+        uint32_t chunks;           /* chunks that belong to it; written under both locks, read
+                                      without */
         uint32_t chunks_most;      /* chunks that may belong to it */
         int bind_error;            /* why its pages are not bound to the node, 0: they are */
         size_t free_pages;         /* pages on the lists */

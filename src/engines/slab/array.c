@@ -16,7 +16,7 @@ struct object_array *object_array_new(uint32_t limit)
         struct object_array *array = metadata_alloc(sizeof(*array) + limit * sizeof(void *));
 
         if (array)
-                array->limit = limit;
+                store_relaxed(&array->limit, limit); /* relaxed: as `available` */
         return array;
 }
 

@@ -86,7 +86,8 @@ unsigned int slab_flush_count(struct kmem_cache *cache, unsigned int size, unsig
 {
         const struct object_array *shared =
                 load_acquire(&slab_data(cache)->node[slab_local_node()].shared);
-        uint32_t room = shared ? shared->limit - load_relaxed(&shared->available) : 0;
+        uint32_t room =
+                shared ? load_relaxed(&shared->limit) - load_relaxed(&shared->available) : 0;
         uint32_t batchcount = load_relaxed(&cache->batchcount);
         unsigned int count = 0;
 

@@ -64,8 +64,8 @@ enum slab_placement {
 struct object_array {
         struct lock lock;
         uint32_t available; /* object[0 .. available); read without the lock as a hint */
-        uint32_t limit;
-        bool touched; /* set on use, cleared by the reaper */
+        uint32_t limit;     /* constant; read without the lock too */
+        bool touched;       /* set on use, cleared by the reaper */
         void *object[];
 };
 
