@@ -757,7 +757,7 @@ unsigned int __real_stack_capture(uintptr_t *frames, unsigned int room);
 unsigned int __wrap_stack_capture(uintptr_t *frames, unsigned int room);
 unsigned int __wrap_stack_capture(uintptr_t *frames, unsigned int room)
 {
-        walks++;
+        add_relaxed(&walks, 1);
         return __real_stack_capture(frames, room);
 }
 
@@ -1044,6 +1044,12 @@ static void child_requests(void)
                 check_equal(block[i], 0);
         for (size_t i = 95, end = ksize(block); i < end; i++)
                 check_equal(hide_address(block)[i], 0); /* compilers know the size asked for */
+        /* What the program wrote into a red zone is not painted over by a smaller request. */
+        check(krealloc(block, 90, 0) == block);
+        hide_address(block)[92] = 7;
+        check(krealloc(block, 80, 0) == block);
+        check_equal(hide_address(block)[92], 7);
+        hide_address(block)[92] = (char)RED_ACTIVE;
         kfree(block);
         block = kmalloc_node(100, 0, (int)system_nodes() - 1);
         cache = caches_by_index[heap.map[address_page(block)] >> PAIR_SHIFT];

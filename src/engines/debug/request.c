@@ -23,9 +23,11 @@ uint32_t debug_request(const struct kmem_cache *cache, const void *object)
 
 /*
  * Against debug_validate on another thread. For a smaller request the red zone is written before
- * the request (release, pairs with the acquire in debug_request). A larger request is written under
- * list_lock, so that no check looks at bytes which the caller may write from now on. These bytes
- * are zero, as krealloc promises for memory that was always asked for with __GFP_ZERO (S8-26).
+ * the request (release, pairs with the acquire in debug_request), and only up to where it stands
+ * already: beyond, a check may look at it, and may still find what the program did there. A larger
+ * request is written under list_lock, so that no check looks at bytes which the caller may write
+ * from now on. These bytes are zero, as krealloc promises for memory that was always asked for with
+ * __GFP_ZERO (S8-26).
  */
 void debug_set_request(struct kmem_cache *cache, void *object, size_t bytes)
 {
@@ -43,6 +45,6 @@ void debug_set_request(struct kmem_cache *cache, void *object, size_t bytes)
                 return;
         }
         if (has_flag(cache, SLAB_RED_ZONE))
-                memset((char *)object + bytes, RED_ACTIVE, cache->object_size - bytes);
+                memset((char *)object + bytes, RED_ACTIVE, debug_request(cache, object) - bytes);
         store_release(place, bytes);
 }
