@@ -40,6 +40,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from java_machine import Picture, make
 from rich.console import Console
 
 from kmem.common.errors import KmemError
@@ -58,7 +59,7 @@ from kmem.explain.table import Reading
 from kmem.lab import orders
 from kmem.lab.boots import BOOTS
 from kmem.lab.report import print_report
-from kmem.live import perf_maps, pprof
+from kmem.live import java_methods, perf_maps, pprof
 from kmem.replay.costs import ASSUMED, read_costs
 from kmem.replay.recorded import read_table
 from kmem.traces import file as tr
@@ -241,6 +242,16 @@ def perf_map(content: bytes, number: int, place: Place) -> None:
         perf_maps.made_line(name)
 
 
+def java_machine(content: bytes, number: int, place: Place) -> None:
+    made = make(is_newer=number % 2 == 1)
+    try:
+        machine = java_methods.Machine(Picture(content), made.structs, made.types)
+    except java_methods.Unreadable:
+        raise KmemError("no machine") from None
+    for address in made.calls.values():
+        assert all("\n" not in line.function for line in machine.lines_at(address))
+
+
 Reader = Callable[[bytes, int, Place], None]
 
 
@@ -301,6 +312,8 @@ def forms() -> dict[str, Form]:
     names = ("LazyCompile:*f /srv/a.js:4:1", "void a.B$C.put(int, a.D)", "py::f:/srv/a.py", "stub")
     text = "".join(f"{0x7F00 + 64 * at:x} 40 {name}\n" for at, name in enumerate(names))
     found["perf map"] = Form(perf_map, [text.encode()])
+    machines = [bytes(make(is_newer=newer).content) for newer in (False, True)]
+    found["java machine"] = Form(java_machine, machines)
     return found
 
 

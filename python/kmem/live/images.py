@@ -169,6 +169,20 @@ def read_image(path: str, roots: Sequence[Path] = (Path("/"),)) -> Image:
         return Image()
 
 
+def addresses_of(names: Sequence[str], path: str, roots: Sequence[Path]) -> dict[str, int]:
+    """Where data that a file exports lies, counted from its first part's address."""
+    if not path.startswith("/") or not roots:
+        return {}
+    try:
+        elf = ELFFile(BytesIO(read_file(roots[0] / path.lstrip("/"))))
+        table: Any = elf.get_section_by_name(".gnu.hash")
+        base = next(elf.iter_segments("PT_LOAD"))["p_vaddr"]
+        found = {name: table.get_symbol(name) for name in names}
+        return {name: one["st_value"] - base for name, one in found.items() if one is not None}
+    except Exception:
+        return {}
+
+
 def place_of(name: str, path: str, roots: Sequence[Path]) -> range:
     """Where a function lies in a file that exports it; empty if the file does not."""
     if not path.startswith("/") or not roots:

@@ -53,18 +53,21 @@ def resource_of(figures: Figures) -> Resource:
     return Resource(attributes=attributes)
 
 
+JVM_FILES = (".java", ".class", ".kt", ".scala", ".groovy", ".clj")
+
+
 def kind_of(frame: Frame) -> str:
     """What runs the code of a frame, by the conventions' names; empty if that is not known.
 
-    Functions in Python have no address, and a map names those of Node.js with their lines and those
-    of Java with the file of their class (perf_maps.py).
+    Functions in Python have no address. Those of Java have the file of their source or class
+    (java_methods.py, perf_maps.py).
     """
     if frame.mapping is not None:
         return "native"
     line = frame.lines[0]
     if not line.file:
         return ""
-    if line.file.endswith(".class"):
+    if line.file.endswith(JVM_FILES):
         return "jvm"
     return "v8js" if frame.address and line.number else "cpython"
 

@@ -26,10 +26,11 @@ from kmem.live.profile_tables import print_tables
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
-from kmem.live.stacks import Counts, Stack, read_names, read_stacks
+from kmem.live.stacks import Counts, Stack, all_stacks, read_names, read_stacks
 from kmem.live.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
+SEE_SECONDS = 1  # between looks at code that does not stay
 threads = threading.Lock()
 profiled: set[int] = set()  # processes, by threads of this command
 
@@ -81,9 +82,12 @@ def wait(
     renew: Callable[[], None],
 ) -> None:
     """Wait until the time is over, the process ends, or a signal has come."""
-    deadline = time.monotonic() + seconds
+    deadline, seen = time.monotonic() + seconds, 0.0
     while symbols.look(partial(alive, registry)) and not signals:
         renew()
+        if time.monotonic() - seen > SEE_SECONDS:
+            symbols.see(lambda: all_stacks(registry))
+            seen = time.monotonic()
         left = deadline - time.monotonic()
         if left <= 0:
             break

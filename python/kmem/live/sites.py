@@ -15,7 +15,7 @@ CALLERS = 3  # shown of a site
 # Libraries and names that stand between a program and malloc.
 LIBRARIES = re.compile(r"(libc|libc\+\+|libc\+\+abi|libstdc\+\+|libgcc_s|libkmem[\w-]*)[.-]")
 # What Java and Node.js bring along.
-RUNTIMES = re.compile(r"(java|javax|jdk|sun)/.*\.class$|node:")
+RUNTIMES = re.compile(r"(java|javax|jdk|sun)/.*\.(class|java)$|node:")
 NAMES = re.compile(r"(std|__gnu_cxx)::|operator new")
 
 

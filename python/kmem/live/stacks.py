@@ -87,6 +87,11 @@ def stack_places(registry: Registry, copy: bytes) -> Sequence[int]:
     return registry.records(copy)[RECORD_STACK]
 
 
+def all_stacks(registry: Registry) -> list[Stack]:
+    copy = registry.copy()
+    return [stack_at(registry, copy, at) for at in stack_places(registry, copy)]
+
+
 def stack_at(registry: Registry, copy: bytes, at: int) -> Stack:
     """The stack of a record.
 

@@ -4,7 +4,7 @@
 import bisect
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from kmem.common.processes import MAPS_MOST_BYTES, start_time
 from kmem.common.text import printable
 from kmem.live.images import Image, place_of, read_image
 from kmem.live.java_maps import ask_for_map, is_java
+from kmem.live.java_methods import Machine, open_machine
 from kmem.live.lines import Line
 from kmem.live.perf_maps import PerfMap, made_line
 from kmem.live.pprof import Frame, Mapping
@@ -80,6 +81,8 @@ class Symbols:
         self.starts: list[int] = []
         self.images: dict[str, Image] = {}
         self.perf_map = PerfMap(process)
+        self.java: Machine | None = None  # a machine whose memory can be read
+        self.java_is_looked_for = False
         self.started = start_time(process)
         self.notes: list[str] | None = None  # on names that are missing; None: not looked for yet
         self.python_names: dict[int, Line] = {}  # functions in Python
@@ -92,6 +95,9 @@ class Symbols:
         if self.root is not None:
             os.close(self.root)
             self.root = None
+        if self.java is not None:
+            self.java.close()
+            self.java = None
 
     def look(self, is_the_same: Callable[[], bool]) -> bool:
         """Read the mappings as they are now; False if the program has ended or changed."""
@@ -129,21 +135,41 @@ class Symbols:
             mapping = replace(mapping, build_id=image.build_id, has_lines=image.has_lines)
             # SVG allows no control characters.
             shown = printable(f"[{Path(mapping.path).name}]+0x{offset:x}")
-        if not lines:
-            # Code that the program made may also be in a file without a name, as of memfd_create.
-            name = self.made_name(address)
-            lines = (Line(shown) if name is None else made_line(name),)
+        # Code that the program made may also be in a file without a name, as of memfd_create.
+        lines = lines or self.made_lines(return_address) or (Line(shown),)
         return Frame(address, lines, mapping)
 
-    def made_name(self, address: int) -> str | None:
+    def find_java(self) -> Machine | None:
+        """A machine of Java that can be read, looked for once the process has its library."""
+        if not self.java_is_looked_for and is_java(self.mappings):
+            self.java_is_looked_for = True
+            # Not another program that has the number by now.
+            if self.started is not None and start_time(self.process) == self.started:
+                self.java = open_machine(self.process, self.mappings, self.roots())
+        return self.java
+
+    def see(self, stacks: Callable[[], Iterable[Stack]]) -> None:
+        """Name methods of Java while they are there: their code may be thrown away soon."""
+        if java := self.find_java():
+            java.look_again()
+            for stack in stacks():
+                for address in stack:
+                    java.lines_at(address)
+
+    def made_lines(self, return_address: int) -> tuple[Line, ...]:
         """Of code that the program made while it ran."""
+        java = self.find_java()
         if self.notes is None:
             self.notes = []
-            # Not another program that has the number by now.
             still_runs = self.started is not None and start_time(self.process) == self.started
-            if still_runs and is_java(self.mappings) and (why := ask_for_map(self.process)):
+            # Where its memory may not be read, as with ptrace_scope, it tells the outer methods.
+            is_asked = still_runs and java is None and is_java(self.mappings)
+            if is_asked and (why := ask_for_map(self.process)):
                 self.notes.append(f"functions of Java may have no names: {why}")
-        return self.perf_map.name(self.roots()[:1], address)
+        if java is not None and (lines := java.lines_at(return_address)):
+            return lines
+        name = self.perf_map.name(self.roots()[:1], return_address - 1)
+        return () if name is None else (made_line(name),)
 
     def frames(self, stack: Stack) -> tuple[Frame, ...]:
         """The frames of a stack, innermost first."""
