@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import random
 import re
@@ -29,13 +30,17 @@ from kmem.live.sites import site_of, top_sites
 
 pytestmark = pytest.mark.alone
 
-LEAK = """#include <stdlib.h>
+LEAK = """#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-enum { PLACES = 1 << 14 };
+enum { PLACES = 1 << 13, LEAKS_BEFORE = 1 << 10 };
 static void *volatile kept;
 static void *ring[PLACES];
-/* Full after a second, and then as large as it is: it takes much more than the leak, and stays. */
+static volatile sig_atomic_t told;
+static void tell(int number) { told = number; }
+/* Full when each place had its turn. It takes much more than the leak does until the signal. */
 __attribute__((noinline)) void churn(unsigned int turn)
 {
         void **place = &ring[turn * 7919 % PLACES];
@@ -53,27 +58,48 @@ __attribute__((noinline)) void leak(void)
 }
 int main(void)
 {
+        signal(SIGUSR1, tell);
         for (unsigned int turn = 0;; turn++) {
                 churn(turn);
-                if (turn % 4 == 0)
+                if (turn % 4 == 0 && (turn / 4 < LEAKS_BEFORE || told))
                         leak();
+                if (turn == PLACES) {
+                        puts("full");
+                        fflush(stdout);
+                }
                 if (turn % 64 == 0)
                         usleep(2000);
         }
 }
 """
+# A sample for two objects or so: what is in use of the ring is then known to half a MiB, and a busy
+# machine may slow the leak down to a twentieth before that hides it.
+INTERVAL = "8192"
 
 
 @pytest.fixture(scope="module")
-def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    """A program with a planted leak of some MiB a second, sampled from its start."""
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("leak") / "leaking"
     source = program.with_suffix(".c")
     source.write_text(LEAK)
     subprocess.run(["gcc", "-O1", "-g", "-fno-builtin", source, "-o", program], check=True)
-    with on_library("registry=on,profile_interval=16384", program) as process:
+    return program
+
+
+@contextlib.contextmanager
+def filled(program: Path) -> Iterator[subprocess.Popen[str]]:
+    """A program sampled from its start, which leaks once it gets SIGUSR1."""
+    with on_library(f"registry=on,profile_interval={INTERVAL}", program) as process:
+        assert process.stdout is not None and process.stdout.readline() == "full\n"
         wait_for_registry(process.pid)
-        time.sleep(3)
+        yield process
+
+
+@pytest.fixture(scope="module")
+def leaking(program: Path) -> Iterator[subprocess.Popen[str]]:
+    """A program with a planted leak of some MiB a second."""
+    with filled(program) as process:
+        process.send_signal(signal.SIGUSR1)
         yield process
 
 
@@ -97,13 +123,15 @@ def rgb(colour: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", colour)]
 
 
-def test_growth_of_a_process(leaking: subprocess.Popen[str]) -> None:
+def test_growth_of_a_process(program: Path) -> None:
     """The leak comes first, though the program holds more memory elsewhere."""
-    words = (str(leaking.pid), "--interval", "16384", "--seconds", "1")
-    held = profile(*words)
-    assert held.returncode == 0, held.stderr
-    assert sites_of(held.stdout)[0] == "churn", held.stdout
-    grown = profile(*words, "--growth")
+    with filled(program) as process:
+        words = (str(process.pid), "--interval", INTERVAL)
+        held = profile(*words, "--seconds", "1")
+        assert held.returncode == 0, held.stderr
+        assert sites_of(held.stdout)[0] == "churn", held.stdout
+        process.send_signal(signal.SIGUSR1)
+        grown = profile(*words, "--seconds", "2", "--growth")
     assert grown.returncode == 0, grown.stderr
     assert "growth of bytes in use" in grown.stdout
     assert sites_of(grown.stdout)[0] == "leak", grown.stdout
@@ -113,7 +141,7 @@ def test_growth_between_two_files(leaking: subprocess.Popen[str], tmp_path: Path
     early, late = tmp_path / "early.pb.gz", tmp_path / "late.pb.gz"
     picture, packed = tmp_path / "grown.svg", tmp_path / "grown.pb.gz"
     for path in (early, late):
-        done = profile(*(str(leaking.pid), "--interval", "16384", "--seconds", "1", "-o", path))
+        done = profile(*(str(leaking.pid), "--interval", INTERVAL, "--seconds", "2", "-o", path))
         assert done.returncode == 0, done.stderr
         assert not sites_of(done.stdout)
     printed = profile(late, "--base", early)
@@ -140,7 +168,7 @@ def test_growth_between_two_files(leaking: subprocess.Popen[str], tmp_path: Path
 
 def test_of_a_process_against_a_file(leaking: subprocess.Popen[str], tmp_path: Path) -> None:
     base = tmp_path / "base.pb.gz"
-    words = (str(leaking.pid), "--interval", "16384", "--seconds", "1")
+    words = (str(leaking.pid), "--interval", INTERVAL, "--seconds", "2")
     assert profile(*words, "-o", base).returncode == 0
     done = profile(*words, "--base", base)
     assert done.returncode == 0, done.stderr
