@@ -20,7 +20,7 @@
 #include <link.h>
 #include <string.h>
 
-enum { OBJECTS_MAX = 64, SEGMENTS_MAX = 2 * OBJECTS_MAX };
+enum { OBJECTS_MAX = 64, SEGMENTS_MAX = 5 * OBJECTS_MAX };
 
 struct object {
         uintptr_t base; /* of addresses in the headers */
@@ -38,10 +38,11 @@ static KMEM_SPARSE struct object objects[OBJECTS_MAX];
 static unsigned int object_count;
 static uint32_t is_found;
 
-/* Executable segments of objects that last, which is_lasting reads. */
+/* Segments of objects that last and can be read, for is_lasting and is_lasting_data. */
 struct segment {
         uintptr_t start;
         size_t bytes;
+        bool is_code;
 };
 
 static KMEM_SPARSE struct segment segments[SEGMENTS_MAX];
@@ -147,11 +148,12 @@ static void publish(const struct object *object)
         for (unsigned int i = 0; i < object->header_count && segment_count < SEGMENTS_MAX; i++) {
                 const ElfW(Phdr) *header = &object->headers[i];
 
-                if (header->p_type != PT_LOAD || !(header->p_flags & PF_X))
+                if (header->p_type != PT_LOAD || !(header->p_flags & PF_R))
                         continue;
                 segments[segment_count].start = object->base + header->p_vaddr;
                 segments[segment_count].bytes = header->p_memsz;
-                /* Release: the segment is complete. Partner: the acquire in is_lasting. */
+                segments[segment_count].is_code = header->p_flags & PF_X;
+                /* Release: the segment is complete. Partner: the acquire in segment_of. */
                 store_release(&segment_count, segment_count + 1);
         }
 }
@@ -179,13 +181,27 @@ void lasting_find(void)
                 dl_iterate_phdr(read_list, NULL);
 }
 
-bool is_lasting(uintptr_t address)
+static const struct segment *segment_of(uintptr_t address)
 {
         /* Acquire: partner of the release in publish. */
         uint32_t count = load_acquire(&segment_count);
 
         for (uint32_t i = 0; i < count; i++)
                 if (address - segments[i].start < segments[i].bytes)
-                        return true;
-        return false;
+                        return &segments[i];
+        return NULL;
+}
+
+bool is_lasting(uintptr_t address)
+{
+        const struct segment *segment = segment_of(address);
+
+        return segment && segment->is_code;
+}
+
+bool is_lasting_data(uintptr_t address)
+{
+        const struct segment *segment = segment_of(address);
+
+        return segment && !segment->is_code;
 }

@@ -16,5 +16,10 @@ KMEM_HIDDEN void lasting_find(void);
 
 /* Whether @address is in the code of one of them. False also for some that are. */
 KMEM_HIDDEN bool is_lasting(uintptr_t address);
+/*
+ * Whether @address is in the data of one of them, which can be read as long as the process runs. Of the
+ * shared libraries alone, as stack_walk.
+ */
+KMEM_HIDDEN bool is_lasting_data(uintptr_t address) __attribute__((weak));
 
 #endif

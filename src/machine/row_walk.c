@@ -405,6 +405,46 @@ static KMEM_NOINLINE enum step leave_slowly(struct readable *readable, struct fr
 }
 
 /*
+ * The frames of the last long walk, of a few threads by their stacks. A sample comes so seldom that the
+ * program has pushed rows and the stack's outer parts out of the processor's caches, and each frame says
+ * alone where the next one is. Walks of a thread have most outer frames in common, so all that the last one
+ * read is asked for at once. Nothing is read there, so whatever other threads have left will do: relaxed.
+ */
+enum { EXPECTED_FRAMES = 128, EXPECTED_STACKS = 8, STACK_SHIFT = 16, SHORT_WALK = 32 };
+struct expected {
+        uintptr_t address;
+        uintptr_t base;
+};
+static KMEM_SPARSE struct expected expected[EXPECTED_STACKS][EXPECTED_FRAMES + 1];
+
+static struct expected *expected_of(uintptr_t stack_pointer)
+{
+        uint64_t hash = (stack_pointer >> STACK_SHIFT) * 0x9e3779b97f4a7c15u;
+
+        return expected[hash >> 61];
+}
+
+static void ask_for(const struct expected *last)
+{
+        for (int i = 0; i < EXPECTED_FRAMES; i++) {
+                uintptr_t address = load_relaxed(&last[i].address);
+
+                if (!address)
+                        return;
+                __builtin_prefetch(kept[set_of(address)]);
+                __builtin_prefetch((const void *)(load_relaxed(&last[i].base) - WORD));
+        }
+}
+
+/* @address was read below @base; the end of the stack may follow. */
+static inline void expect(struct expected *last, uintptr_t address, uintptr_t base)
+{
+        store_relaxed(&last[0].address, address);
+        store_relaxed(&last[0].base, base);
+        store_relaxed(&last[1].address, (uintptr_t)0);
+}
+
+/*
  * Registers of the walk stay in registers of the processor: each frame waits for the frame before, and a way through
  * memory would be most of it.
  */
@@ -414,15 +454,20 @@ KMEM_NOINLINE int row_walk(void **frames, int room, uintptr_t own, uintptr_t own
         uintptr_t address = plain((uintptr_t)__builtin_return_address(0));
         uintptr_t stack_pointer = (uintptr_t)__builtin_dwarf_cfa();
         uintptr_t frame_pointer = record[0];
+        struct expected *last = room > SHORT_WALK ? expected_of(stack_pointer) : NULL;
         struct readable readable = {0};
         bool is_higher = false;
         int count = 0;
 
+        if (last)
+                ask_for(last);
         while (address && count < room) {
                 uint64_t word = find_kept(address);
 
                 if (count || address < own || address >= own_end)
                         frames[count++] = (void *)address;
+                if (last && count && count <= EXPECTED_FRAMES)
+                        expect(&last[count - 1], address, stack_pointer);
                 if (likely(word && !(word & IS_LAST)) &&
                     likely(word & IS_FROM_FRAME_POINTER || !is_higher)) {
                         struct frame_row row = unpack(word);

@@ -8,6 +8,7 @@
 
 #include "base/metadata.h"
 #include "lang/bits.h"
+#include "machine/lasting.h"
 #include "machine/stack.h"
 #include "machine/system.h"
 #include "page/page.h"
@@ -28,6 +29,7 @@ enum {
         ASCII = 1 << 6,
         LINE_TABLE_MOST = 1 << 16, /* bytes */
         KNOWN_BITS = 12,
+        BATCH = 16, /* frames that are read at a time */
 };
 
 /* The interpreter's, if the program has one that the dynamic linker knows. */
@@ -101,11 +103,18 @@ enum {
 
 /*
  * Pages that the kernel has said can be read, by number; 0: none. Pages of the heap need no call, which
- * takes longer than all that is read of a function: what has become accessible there stays so.
+ * takes longer than all that is read of a function: what has become accessible there stays so. Nor do
+ * data of the interpreter's own file, which has the texts that all interpreters begin with.
  */
 struct reader {
         uintptr_t pages[CHECKED_PAGES];
 };
+
+static bool can_read_page(uintptr_t page, uintptr_t address)
+{
+        return (is_lasting_data && is_lasting_data(max_of(address, page << PAGE_SHIFT))) ||
+               system_can_read((const void *)(page << PAGE_SHIFT));
+}
 
 static bool can_read(struct reader *reader, uintptr_t address, size_t bytes)
 {
@@ -119,7 +128,7 @@ static bool can_read(struct reader *reader, uintptr_t address, size_t bytes)
         for (uintptr_t page = address >> PAGE_SHIFT; page <= last; page++) {
                 uintptr_t *place = &reader->pages[page % CHECKED_PAGES];
 
-                if (*place != page && !system_can_read((const void *)(page << PAGE_SHIFT)))
+                if (*place != page && !can_read_page(page, address))
                         return false;
                 *place = page;
         }
@@ -288,18 +297,18 @@ static uint32_t read_varint(const uint8_t **at, const uint8_t *end)
 struct code {
         uintptr_t function, file; /* texts */
         uintptr_t instruction;    /* the last one begun, counted from the code's first */
+        uintptr_t lines;          /* the object of the table of lines; 0: it cannot be read */
         const uint8_t *table;     /* of lines; NULL: it cannot be read */
         uint32_t table_bytes;
         uint32_t first_line;
 };
 
 static bool read_code(struct reader *reader, const struct layout *layout, uintptr_t frame,
-                      struct code *code)
+                      uintptr_t address, struct code *code)
 {
-        uintptr_t address, type, table, instruction, bytes;
+        uintptr_t type, instruction;
 
-        if (!read_word(reader, frame + layout->frame_code, &address) ||
-            !read_word(reader, address + OBJECT_TYPE, &type) || type != (uintptr_t)PyCode_Type ||
+        if (!read_word(reader, address + OBJECT_TYPE, &type) || type != (uintptr_t)PyCode_Type ||
             !read_word(reader, address + layout->code_name, &code->function) ||
             !read_word(reader, address + layout->code_file, &code->file) ||
             !read_bytes(reader, address + layout->code_first_line, &code->first_line,
@@ -308,15 +317,22 @@ static bool read_code(struct reader *reader, const struct layout *layout, uintpt
                 return false;
         /* Instructions have two bytes; the last one begun is at or behind the begin of the code. */
         code->instruction = (instruction - (address + layout->code_begin)) / 2;
+        if (!read_word(reader, address + layout->code_lines, &code->lines))
+                code->lines = 0;
+        return true;
+}
+
+static void read_table(struct reader *reader, struct code *code)
+{
+        uintptr_t bytes;
+
         code->table = NULL;
         code->table_bytes = 0;
-        if (read_word(reader, address + layout->code_lines, &table) &&
-            read_word(reader, table + OBJECT_SIZE, &bytes) && bytes && bytes <= LINE_TABLE_MOST &&
-            can_read(reader, table + BYTES_CONTENT, bytes)) {
-                code->table = (const uint8_t *)table + BYTES_CONTENT;
+        if (read_word(reader, code->lines + OBJECT_SIZE, &bytes) && bytes &&
+            bytes <= LINE_TABLE_MOST && can_read(reader, code->lines + BYTES_CONTENT, bytes)) {
+                code->table = (const uint8_t *)code->lines + BYTES_CONTENT;
                 code->table_bytes = (uint32_t)bytes;
         }
-        return true;
 }
 
 /*
@@ -585,65 +601,136 @@ static uintptr_t place_of(struct reader *reader, const struct layout *layout,
                number;
 }
 
-/* What stands for a function in a stack; 0 if this is no function that can be read. */
-static uintptr_t frame_of(struct reader *reader, const struct layout *layout, uintptr_t frame)
+/*
+ * What stands for a function in a stack, from its code's contents and their key; 0 if its texts cannot be
+ * read. @known: the entry for this key; NULL: there is no table of them.
+ */
+static uintptr_t known_place_of(struct reader *reader, const struct layout *layout,
+                                const struct code *code, uint64_t key, struct known *known)
 {
-        /* Acquire: pairs with the swap in make_known; all entries are empty or were written since. */
-        struct known *known = load_acquire(&known_places);
-        struct code code;
         uintptr_t place;
         uint32_t used;
-        uint64_t key;
 
-        if (!read_code(reader, layout, frame, &code))
-                return 0;
-        key = key_of(reader, layout, &code);
-        if (!known)
-                known = make_known();
         if (!known || !key)
-                return place_of(reader, layout, &code, &used);
-        known += key >> (64 - KNOWN_BITS);
-        place = look_up(known, key, &code);
+                return place_of(reader, layout, code, &used);
+        place = look_up(known, key, code);
         if (place)
                 return place;
-        place = place_of(reader, layout, &code, &used);
+        place = place_of(reader, layout, code, &used);
         /* A name that found no room may find some later. */
         if (place & REGISTRY_NAME_MASK) {
                 store_relaxed(&known->used, (uint64_t)used);
                 store_relaxed(&known->place, place);
-                store_relaxed(&known->mixed, mix(whole_key(key, &code, used), place));
+                store_relaxed(&known->mixed, mix(whole_key(key, code, used), place));
         }
         return place;
+}
+
+/* A frame of the interpreter's chain, and what was read of the function that it runs. */
+struct step {
+        uintptr_t frame;
+        uintptr_t code_address; /* 0: it runs no function, or none that can be read */
+        struct code code;
+        uint64_t key;        /* 0: not known */
+        struct known *known; /* NULL: there is no table */
+        bool is_entry;       /* ends the functions that a call from C runs */
+};
+
+/* Reads a frame and goes on to the one before; false if it cannot be read. */
+static bool read_step(struct reader *reader, const struct layout *layout, uintptr_t *frame,
+                      struct step *step)
+{
+        uint8_t owner, entry = 0;
+
+        if (!read_bytes(reader, *frame + layout->frame_owner, &owner, 1) ||
+            (layout->has_entry && !read_bytes(reader, *frame + layout->frame_entry, &entry, 1)))
+                return false;
+        step->frame = *frame;
+        step->is_entry = layout->has_entry ? entry == 1 : owner == OWNED_BY_C;
+        if ((!layout->has_entry && owner == OWNED_BY_C) ||
+            !read_word(reader, *frame + layout->frame_code, &step->code_address))
+                step->code_address = 0;
+        if (!read_word(reader, *frame + layout->frame_previous, frame))
+                *frame = 0;
+        return true;
+}
+
+/*
+ * The next frames of the chain, @room at most, and the keys of their functions; returns how many. What a
+ * function is told by lies in nine lines of the processor's cache, behind three pointers, and the
+ * program's own work has pushed nearly all of them out since the last sample. So each pointer is followed
+ * for all frames, and what lies behind it is asked for, before the next one is: the lines come while
+ * others are waited for. To ask for a line that is none does nothing.
+ */
+static unsigned int read_steps(struct reader *reader, const struct layout *layout, uintptr_t *frame,
+                               struct step *steps, unsigned int room)
+{
+        /* Acquire: pairs with the swap in make_known; all entries are empty or were written since. */
+        struct known *known = load_acquire(&known_places);
+        unsigned int count = 0;
+
+        while (*frame && count < room && read_step(reader, layout, frame, &steps[count])) {
+                uintptr_t code = steps[count++].code_address;
+
+                __builtin_prefetch((const void *)(code + OBJECT_TYPE));
+                __builtin_prefetch((const void *)(code + layout->code_first_line));
+                __builtin_prefetch((const void *)(code + layout->code_lines));
+        }
+        for (struct step *step = steps; step < steps + count; step++) {
+                if (step->code_address &&
+                    !read_code(reader, layout, step->frame, step->code_address, &step->code))
+                        step->code_address = 0;
+                if (!step->code_address)
+                        continue;
+                __builtin_prefetch((const void *)(step->code.function + TEXT_HASH));
+                __builtin_prefetch((const void *)(step->code.file + TEXT_HASH));
+                __builtin_prefetch((const void *)(step->code.lines + OBJECT_SIZE));
+                __builtin_prefetch((const void *)(step->code.lines + OBJECT_SIZE + CACHE_LINE));
+        }
+        for (struct step *step = steps; step < steps + count; step++) {
+                if (!step->code_address)
+                        continue;
+                read_table(reader, &step->code);
+                step->key = key_of(reader, layout, &step->code);
+                if (!known)
+                        known = make_known();
+                step->known = known ? known + (step->key >> (64 - KNOWN_BITS)) : NULL;
+                __builtin_prefetch(step->known);
+        }
+        return count;
 }
 
 static unsigned int walk(struct reader *reader, const struct layout *layout, uintptr_t frame,
                          uintptr_t *frames, unsigned int room)
 {
+        struct step steps[BATCH];
         unsigned int count = 0;
         bool begun = false; /* the last frame's call from C has not been seen */
 
-        for (unsigned int step = 0; frame && step < STEPS_MOST; step++) {
-                uintptr_t place = 0;
-                uint8_t owner, entry = 0;
+        for (unsigned int batch = 0; frame && batch < STEPS_MOST / BATCH; batch++) {
+                unsigned int found = read_steps(reader, layout, &frame, steps, BATCH);
 
-                if (count == room || !read_bytes(reader, frame + layout->frame_owner, &owner, 1) ||
-                    (layout->has_entry &&
-                     !read_bytes(reader, frame + layout->frame_entry, &entry, 1)))
-                        break;
-                if (layout->has_entry || owner != OWNED_BY_C)
-                        place = frame_of(reader, layout, frame);
-                if (place) {
-                        frames[count++] = place;
-                        begun = true;
-                }
-                if (layout->has_entry ? entry == 1 : owner == OWNED_BY_C) {
+                for (const struct step *step = steps; step < steps + found; step++) {
+                        uintptr_t place = 0;
+
+                        if (count == room)
+                                return count;
+                        if (step->code_address)
+                                place = known_place_of(reader, layout, &step->code, step->key,
+                                                       step->known);
+                        if (place) {
+                                frames[count++] = place;
+                                begun = true;
+                        }
+                        if (!step->is_entry)
+                                continue;
                         /* A call from C that has not got to a function yet has a frame without one. */
                         if (!begun)
                                 frames[count++] = REGISTRY_PYTHON;
                         frames[count - 1] |= REGISTRY_PYTHON_ENTRY;
                         begun = false;
                 }
-                if (!read_word(reader, frame + layout->frame_previous, &frame))
+                if (found < BATCH)
                         break;
         }
         return count;
