@@ -171,7 +171,7 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
 /* Samples a large block that is handed out, unless it is NULL. */
 static void *profiled(void *block, size_t bytes)
 {
-        if (is_profiling() && block)
+        if (is_profiling() && block && sample_falls(round_up(bytes, PAGE_SIZE)))
                 sample_large(block, round_up(bytes, PAGE_SIZE));
         return block;
 }
@@ -200,6 +200,15 @@ void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
 {
         figures_poll();
         return profiled(large_alloc_charged(bytes, align, flags), bytes);
+}
+
+void *accounted_drawn_alloc(size_t bytes, gfp_t flags, bool is_sample)
+{
+        void *block = large_alloc_charged(bytes, PAGE_SIZE, flags);
+
+        if (is_sample && block)
+                sample_large(block, round_up(bytes, PAGE_SIZE));
+        return block;
 }
 
 /* Takes the block's sample before another thread may get the block; 0 if it is no sample. */

@@ -89,24 +89,35 @@ static void *pages_to_clear(struct kmem_cache *cache, size_t size, bool *refused
         return object ? memset(object, 0, size) : NULL;
 }
 
+/*
+ * Objects of these classes are too large for marks. While there is a profile, a coin is thrown for each call
+ * instead, and a block that it chooses is a large one. All others stay in their class: as large blocks they
+ * would take a program five times as long.
+ */
 static void *alloc_pages_of_class(size_t size, gfp_t flags)
 {
         struct kmem_cache *cache = NULL;
         bool refused = false;
-        void *object = NULL;
+        bool is_drawn;
+        void *object;
 
         /* A pair of such calls passes no other place where requests of other processes are seen. */
         figures_poll();
-        /* A profile would miss them: such objects are too large for samples, large blocks are not. */
-        if (!(flags & ~__GFP_ZERO) && !is_profiling() &&
-            (!(flags & __GFP_ZERO) || size <= CLEARED_MOST))
+        if (!(flags & ~__GFP_ZERO) && (!(flags & __GFP_ZERO) || size <= CLEARED_MOST))
                 cache = class_cache_paged(size);
-        if (cache)
-                object = flags & __GFP_ZERO ? pages_to_clear(cache, size, &refused)
-                                            : object_alloc(cache, 0, &refused);
-        if (cache && object)
+        if (!cache)
+                return accounted_large_alloc(size, PAGE_SIZE, flags);
+        is_drawn = is_profiling();
+        if (unlikely(is_drawn && sample_falls(round_up(size, PAGE_SIZE))))
+                return accounted_drawn_alloc(size, flags, true);
+        object = flags & __GFP_ZERO ? pages_to_clear(cache, size, &refused)
+                                    : object_alloc(cache, 0, &refused);
+        if (likely(object))
                 rest_went(cache, slot_current());
-        return object || refused ? object : accounted_large_alloc(size, PAGE_SIZE, flags);
+        if (likely(object || refused))
+                return object;
+        return is_drawn ? accounted_drawn_alloc(size, flags, false)
+                        : accounted_large_alloc(size, PAGE_SIZE, flags);
 }
 
 /* @flags: __GFP_ZERO, and __GFP_NOFAIL, which keeps option failslab from refusing. */

@@ -387,16 +387,19 @@ void sample_large_put_back(uint32_t entry, const void *block)
         add_relaxed(&sample_large_blocks, 1);
 }
 
-void sample_large(const void *block, size_t bytes)
+bool sample_falls(size_t bytes)
 {
         uint64_t interval = load_relaxed(&profile_interval);
+
+        return interval && !draw_gap(bytes, interval);
+}
+
+void sample_large(const void *block, size_t bytes)
+{
         int saved_errno = errno;
         struct sample *sample;
-        uint32_t entry;
+        uint32_t entry = take_entry();
 
-        if (!interval || draw_gap(bytes, interval))
-                return;
-        entry = take_entry();
         if (!entry)
                 return;
         sample = &samples[entry];

@@ -94,7 +94,9 @@ KMEM_HIDDEN size_t sample_bytes(const void *address);
  */
 KMEM_HIDDEN bool sample_free(void *address, struct kmem_cache **cache);
 
-/* A large block of that many bytes was handed out: it may become a sample. */
+/* The coin of a block of that many bytes; whether it chooses it as a sample. */
+KMEM_HIDDEN bool sample_falls(size_t bytes);
+/* A large block that was chosen, of that many bytes, becomes a sample. */
 KMEM_HIDDEN void sample_large(const void *block, size_t bytes);
 /*
  * Takes a large block's sample out of the table, before another thread can get the block; 0 if it

@@ -34,6 +34,7 @@ from kmem.live.perf_maps import made_line, parse
 from kmem.live.pprof import Frame, Mapping, Row, encode
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
+from kmem.live.registry.heap import read_heap
 from kmem.live.stack_files import collapsed, speedscope
 from kmem.live.stacks import Counts, read_stacks
 from kmem.live.symbols import CUT, Symbols
@@ -887,3 +888,43 @@ def test_sleeper(tmp_path: Path) -> None:
         done = profile(str(process.pid), "--seconds", "1", "-o", tmp_path / "x.svg")
     assert done.returncode != 0
     assert "has not passed a refill or drain" in done.stderr
+
+
+PAGES = """#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *kept[2000];
+__attribute__((noinline)) void *take(void)
+{
+        void *block = malloc(40000);
+        __asm__ volatile("" : : "r"(block) : "memory");
+        return block;
+}
+int main(void)
+{
+        for (int i = 0; i < 2000; i++)
+                kept[i] = take();
+        puts("ready");
+        fflush(stdout);
+        pause();
+}
+"""
+
+
+def test_classes_of_pages(tmp_path: Path) -> None:
+    """Half of the blocks are samples and large blocks; all others stay in their class."""
+    program = tmp_path / "pages"
+    program.with_suffix(".c").write_text(PAGES)
+    words = ["gcc", "-O1", "-fno-builtin", program.with_suffix(".c"), "-o", program]
+    subprocess.run(words, check=True)
+    with on_library("registry=on,profile_interval=65536", program) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        found = by_site(process.pid)["take"]
+        with open_process(process.pid) as registry:
+            heap = read_heap(registry)
+    samples = sum(one.live_samples for one in found)
+    # Four standard deviations: a sample stands for 1 / 0.465 of the blocks.
+    assert abs(sum(one.live_objects for one in found) - 2000) < 4 * 48
+    assert abs(samples - 929) < 4 * 22
+    assert heap is not None
+    assert samples * 40960 <= heap.large_bytes < (samples + 100) * 40960
