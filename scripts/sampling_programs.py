@@ -5,9 +5,12 @@
 redis, node, a server in Flask, the same with all objects on malloc, and Java serve a fixed number
 of requests in each window. Windows without samples and with samples at each interval follow in a
 newly drawn order in one process, and what counts is the CPU time of all of its threads, by the
-middle of the differences of pairs with its 95% interval (Wilcoxon's signed ranks):
+middle of the differences of pairs with its 95% interval (Wilcoxon's signed ranks). Windows are
+short, so that the two of a pair have nearly the same machine, and many; `--keep` adds them to those
+of earlier runs, so a machine may be quiet for a minute now and then:
 
-    PYTHONPATH=python .venv/bin/python scripts/sampling_programs.py --rounds 60
+    PYTHONPATH=python .venv/bin/python scripts/sampling_programs.py --rounds 300
+    PYTHONPATH=python .venv/bin/python scripts/sampling_programs.py --seconds 50 --keep windows.json
     PYTHONPATH=python .venv/bin/python scripts/sampling_programs.py --share
     PYTHONPATH=python .venv/bin/python scripts/sampling_programs.py --leaks
 
@@ -15,13 +18,14 @@ On a busy machine these intervals are several percent wide. `--share` has perf l
 4,000 times in a second of CPU time and prints the part in functions that only samples call, with
 the 95% interval of such a count. What the program loses by colder caches is not in it.
 
-Each program keeps something of each request for good. `--leaks` profiles it for `--seconds` twice
+Each program keeps something of each request for good. `--leaks` profiles it for 15 seconds twice
 and prints the place of this line in what grew, with the seconds since the load began.
 """
 
 import argparse
 import contextlib
 import itertools
+import json
 import math
 import os
 import random
@@ -34,6 +38,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,11 +58,12 @@ LOOKS = 4000  # of perf in a second of CPU time
 # Functions that run for samples alone, and those that they call, as perf shows them.
 SAMPLING = re.compile(
     r"(row_walk|leave_|read_row|frame_row|stack_|find_object|_dl_find_object|follows_call"
-    r"|system_can_read|__x64_sys_rt_sigprocmask|sigprocmask|python_|frame_of|read_code|place_of"
-    r"|copy_text|key_of|mix_|keep_name|can_read|line_of|depot_|sample|describe|figures_of|count_alloc"
+    r"|system_can_read|__x64_sys_rt_sigprocmask|sigprocmask|python_|known_place_of|read_code|read_step"
+    r"|read_table|place_of|copy_text|key_of|mix_|look_up|keep_name|can_read|line_of|depot_|sample|describe|figures_of|count_alloc"
     r"|count_free|live_|enter_thread|draw_gap|marks_|put_mark|take_entry|give_entry|give_pages)"
 )
 WARM_WINDOWS = 10
+LEAK_SECONDS = 15
 SETTLE = 20  # requests of a window, one in so many is made before it: refills see the change
 
 NODE = """
@@ -204,7 +210,7 @@ PROGRAMS = {
     "node": Program(node, 1500, rf"\S*\s?remember \(shop\.js:{line_of(NODE) - 1}"),
     "flask": Program(flask, 150, FLASK_LEAK),
     "flask on malloc": Program(flask, 150, FLASK_LEAK, (("PYTHONMALLOC", "malloc"),)),
-    "java": Program(java, 1000, r"Shop\.remember "),
+    "java": Program(java, 1000, rf"Shop\.remember \(Shop\.java:{line_of(JAVA)}\)"),
 }
 
 
@@ -285,49 +291,71 @@ def window(registry: Registry, client: Client, interval: int, requests: int) -> 
     return spent, (count_samples(registry) - sampled) / spent
 
 
-def measure(
-    name: str, program: Program, intervals: Sequence[int], rounds: int, part: float
-) -> None:
-    requests = max(round(program.requests * part), 1)
+Windows = dict[str, list[float]]  # CPU seconds by interval, and samples a second
+
+
+def kept_windows(file: Path | None, name: str) -> Windows:
+    """Those of earlier runs of a program."""
+    if file is None or not file.exists():
+        return {}
+    found: Windows = json.loads(file.read_text()).get(name, {})
+    return found
+
+
+def keep_windows(file: Path, name: str, windows: Windows) -> None:
+    document = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(document | {name: windows}) + "\n")
+
+
+def measure(name: str, program: Program, intervals: Sequence[int], wanted: Namespace) -> None:
+    requests = max(round(program.requests * wanted.part), 1)
     settings = [0, *intervals]
-    spent: dict[int, list[float]] = {interval: [] for interval in settings}
-    samples: dict[int, list[float]] = {interval: [] for interval in settings}
+    windows = kept_windows(wanted.keep, name)
+    deadline = time.monotonic() + wanted.seconds
     with running(program, "registry=on") as (registry, client):
-        for _ in range(WARM_WINDOWS):
-            client.requests(requests)
-        for _ in range(rounds):
+        client.requests(round(program.requests * WARM_WINDOWS * min(10 * wanted.part, 1)))
+        for _ in range(wanted.rounds):
+            if time.monotonic() > deadline:
+                break
             random.shuffle(settings)
             for interval in settings:
                 seconds, taken = window(registry, client, interval, requests)
-                spent[interval].append(seconds)
-                samples[interval].append(taken)
-    print(f"{name}, {rounds} rounds of windows of {statistics.median(spent[0]):.2f} s of CPU time:")
+                windows.setdefault(f"{interval}", []).append(seconds)
+                windows.setdefault(f"{interval} samples", []).append(taken)
+    if wanted.keep:
+        keep_windows(wanted.keep, name, windows)
+    off = windows["0"]
+    middle = 1000 * statistics.median(off)
+    print(f"{name}, {len(off)} rounds of windows of {middle:.0f} ms of CPU time:")
     for interval in intervals:
-        off, on = [[math.log(one) for one in spent[each]] for each in (0, interval)]
-        change = paired_change(on, off)
+        on = windows[f"{interval}"]
+        change = paired_change(*([math.log(one) for one in each] for each in (on, off)))
         low, middle, high = (
             100 * math.expm1(one) for one in (change.low, change.median, change.high)
         )
         print(
             f"  {interval >> 10} KiB: {middle:.2f}% [{low:.2f}, {high:.2f}],"
-            f" {statistics.median(samples[interval]):.0f} samples a second",
+            f" {statistics.median(windows[f'{interval} samples']):.0f} samples a second",
             flush=True,
         )
 
 
-def share(name: str, program: Program, interval: int, windows: int) -> None:
-    """The part of the program's CPU time in functions that only samples call."""
+def share(name: str, program: Program, interval: int, wanted: Namespace) -> None:
+    """The part of the program's CPU time in functions that only samples call, and the largest."""
+    requests = max(round(program.requests * wanted.part), 1)
+    deadline = time.monotonic() + wanted.seconds
     with (
         running(program, f"registry=on,profile_interval={interval}") as (registry, client),
         tempfile.NamedTemporaryFile() as file,
     ):
-        for _ in range(WARM_WINDOWS):
-            client.requests(program.requests)
+        client.requests(round(program.requests * WARM_WINDOWS * min(10 * wanted.part, 1)))
         words = ["-q", "-e", "cpu-clock", "-F", str(LOOKS), "-p", str(registry.process)]
         looking = subprocess.Popen(["perf", "record", *words, "-o", file.name])
         try:
-            for _ in range(windows):
-                client.requests(program.requests)
+            for _ in range(wanted.rounds):
+                if time.monotonic() > deadline:
+                    break
+                client.requests(requests)
         finally:
             looking.send_signal(signal.SIGINT)
             looking.wait()
@@ -337,23 +365,25 @@ def share(name: str, program: Program, interval: int, windows: int) -> None:
         ).stdout
     counts = re.findall(r"^ +\S+% +(\d+) +(\S+) +\[.\] (.+?)\s*(?:- +- *)?$", told, re.M)
     every = sum(int(count) for count, _, _ in counts)
-    ours = sum(
-        int(count)
+    functions = [
+        (int(count), symbol)
         for count, file, symbol in counts
         if SAMPLING.match(symbol) and re.match(r"libkmem|ld-linux|\[kernel", file)
-    )
+    ]
+    ours = sum(count for count, _ in functions)
     if not every:
         raise SystemExit(f"{name}: perf saw nothing of it")
     reach = 2 * math.sqrt(max(ours, 1))
     low, middle, high = (100 * max(one, 0) / every for one in (ours - reach, ours, ours + reach))
     print(
         f"{name}: {middle:.2f}% [{low:.2f}, {high:.2f}] at {interval >> 10} KiB,"
-        f" {ours} of {every} looks",
+        f" {ours} of {every} looks: "
+        + ", ".join(f"{symbol} {count}" for count, symbol in sorted(functions)[:-9:-1]),
         flush=True,
     )
 
 
-def find_leak(name: str, program: Program, seconds: int) -> None:
+def find_leak(name: str, program: Program) -> None:
     """What grew, by two profiles of a program under load from its start."""
     with running(program, "registry=on") as (registry, client):
         ended = threading.Event()
@@ -368,7 +398,10 @@ def find_leak(name: str, program: Program, seconds: int) -> None:
         try:
             words = [str(TREE / "kmem"), "profile", str(registry.process), "--growth"]
             done = subprocess.run(
-                [*words, "--seconds", str(seconds)], capture_output=True, text=True, check=False
+                [*words, "--seconds", str(LEAK_SECONDS)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             passed = time.monotonic() - begun
         finally:
@@ -382,13 +415,14 @@ def find_leak(name: str, program: Program, seconds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--program", choices=PROGRAMS, action="append", help="only this one")
     parser.add_argument("--interval", type=int, action="append", help="512 KiB and 2 MiB without")
-    parser.add_argument("--part", type=float, default=1, help="of a window's requests")
+    parser.add_argument("--part", type=float, default=0.1, help="of a window's requests")
+    parser.add_argument("--keep", type=Path, help="windows of several runs")
     parser.add_argument("--share", action="store_true", help="by looks of perf instead")
     parser.add_argument("--leaks", action="store_true", help="find the leaks instead")
-    parser.add_argument("--seconds", type=int, default=15, help="of each profile of a leak")
+    parser.add_argument("--seconds", type=int, default=3600, help="after which no round begins")
     wanted = parser.parse_args()
     for name in wanted.program or PROGRAMS:
         program = PROGRAMS[name]
@@ -397,13 +431,13 @@ def main() -> None:
         ):
             print(f"{name}: not installed")
         elif wanted.leaks:
-            find_leak(name, program, wanted.seconds)
+            find_leak(name, program)
         elif wanted.share:
             for interval in wanted.interval or [512 << 10]:
-                share(name, program, interval, wanted.rounds)
+                share(name, program, interval, wanted)
         else:
             intervals = wanted.interval or [512 << 10, 2 << 20]
-            measure(name, program, intervals, wanted.rounds, wanted.part)
+            measure(name, program, intervals, wanted)
 
 
 if __name__ == "__main__":
