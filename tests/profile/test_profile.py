@@ -504,7 +504,7 @@ def test_attached(tmp_path: Path) -> None:
             *("-o", packed, "-o", picture, "-o", lines, "-o", document, "--view", "rate"),
         )
         assert done.returncode == 0, done.stderr
-        assert "stacks" in done.stdout
+        assert " stack" in done.stdout
         wait_until_off(process.pid)
     message = gzip.decompress(packed.read_bytes())
     names = texts(message)

@@ -196,7 +196,11 @@ def take(
         for stack, counts in after.stacks.items()
     )
     missed = after.missed - looks[0].missed
-    said = [f"{samples} samples, {len(rows)} stacks" + (f", {missed} missed" if missed else "")]
+    counted = [
+        f"{samples} sample{'s'[: samples != 1]}",
+        f"{len(rows)} stack{'s'[: len(rows) != 1]}",
+    ]
+    said = [", ".join([*counted, *([f"{missed} missed"] if missed else [])])]
     if after.missed:
         said.append(
             f"there was no room for {after.missed} samples since sampling began, so more"
@@ -276,5 +280,5 @@ def profile(
     write_files(made, view, outputs)
     for line in said:
         typer.echo(line)
-    if not outputs:
+    if not outputs and (made.rows or isinstance(source, Path)):
         print_tables(made, view, by_thread=by_thread)
