@@ -251,3 +251,114 @@ def test_a_slab_that_its_objects_do_not_fill(tmp_path: Path) -> None:
     assert facts_of(table.caches[0], 4096).stride == Figure(8, "computed")
     table = only(tmp_path, "ffff888100001400 256 5 51 1 16k nf_conntrack\n")
     assert facts_of(table.caches[0], 4096).stride == Figure(320, "computed")
+
+
+def test_attributes_below_the_names_of_files(tmp_path: Path) -> None:
+    """As `head` and `tail` print several files."""
+    text = """\
+==> /sys/kernel/slab/kmalloc-512/objs_per_slab <==
+32
+
+==> /sys/kernel/slab/kmalloc-512/slab_size <==
+512
+
+==> /sys/kernel/slab/kmalloc-512/slabs <==
+46 N0=46
+==> ./dentry/slabs <==
+9 N0=9
+"""
+    table = only(tmp_path, text)
+    assert [(cache.name, cache.slabs, cache.per_slab) for cache in table.caches] == [
+        ("kmalloc-512", 46, 32),
+        ("dentry", 9, None),
+    ]
+
+
+def test_rows_that_lost_the_ends_of_their_lines(tmp_path: Path) -> None:
+    """As a chat has them. What is in front of the first row is no row."""
+    other = ROW.replace("kmalloc-64", "dentry")
+    table = only(tmp_path, f"{ROW} {other} {ROW.replace('kmalloc-64', 'filp')}\n")
+    assert [cache.name for cache in table.caches] == ["kmalloc-64", "dentry", "filp"]
+    table = only(
+        tmp_path, "Unreclaimable slab info: Name Used Total\na 1KB 2KB b 3KB 4KB c 5KB 6KB\n"
+    )
+    assert [(cache.name, cache.total_bytes) for cache in table.caches] == [
+        ("a", 2048),
+        ("b", 4096),
+        ("c", 6144),
+    ]
+    top = "  640   630  98%    0.50K     20       32      320K "
+    table = only(tmp_path, f"{top}kmalloc-512 {top.strip()} dentry\n")
+    assert [cache.name for cache in table.caches] == ["kmalloc-512", "dentry"]
+
+
+def test_numbers_that_blanks_split_are_not_read(tmp_path: Path) -> None:
+    """12 800 may be one number or two."""
+    reading = read(tmp_path, f"{ROW}\n{ROW.replace('kmalloc-64 100 128', 'filp 12 800 12 928')}\n")
+    assert [cache.name for cache in reading.tables[0].caches] == ["kmalloc-64"]
+    assert [fault.line for fault in reading.unread] == [2]
+
+
+def test_a_row_that_was_cut_takes_nothing_of_the_next(tmp_path: Path) -> None:
+    head = "  OBJS ACTIVE  USE OBJ SIZE  SLABS OBJ/SLAB CACHE SIZE NAME\n"
+    row = "640 630 98% 0.50K 20 32 320K"
+    reading = read(tmp_path, f"{head}{row} a\n640 630 98% 0.50K 20 32\n{row} b\n")
+    assert [cache.name for cache in reading.tables[0].caches] == ["a", "b"]
+    assert [fault.line for fault in reading.unread] == [3]
+
+
+def test_rows_in_two_columns_are_not_read(tmp_path: Path) -> None:
+    """As `diff -y` has them: whose row is whose is not known."""
+    later = ROW.replace(" 100 ", " 110 ")
+    reading = read(tmp_path, f"{ROW}\n{ROW}   |   {later}\n")
+    assert [len(table.caches) for table in reading.tables] == [1]
+    assert [fault.line for fault in reading.unread] == [2]
+
+
+def test_a_front_that_lines_share(tmp_path: Path) -> None:
+    """Six columns look like nothing else only without what stands in front of them."""
+    rows = [f"kmalloc-{8 << n} {100 + n} 512 {8 << n} {512 >> n} 1" for n in range(4)]
+    for front in ("node7 slab: ", "12:00:01 INFO slabs - ", "; ", "rem "):
+        table = only(tmp_path, "".join(f"{front}{row}\n" for row in rows))
+        assert [cache.name for cache in table.caches] == [row.split()[0] for row in rows]
+    # Lines that begin alike and are rows keep their begin.
+    table = only(tmp_path, "".join(f"size-{n} 1 2 3 4 5 1 : 1 2\n" for n in range(5)))
+    assert {cache.name for cache in table.caches} == {f"size-{n}" for n in range(5)}
+
+
+def test_figures_of_a_report_without_their_begin(tmp_path: Path) -> None:
+    row = "SlabObj:     256  Full   :     111   Redzoning     : Off  Used : 2004992"
+    reading = read(tmp_path, f"{ROW}\n{row}\n")
+    assert [fault.reason for fault in reading.unread] == [
+        "figures of a cache; expected their first line before"
+    ]
+
+
+def test_caches_of_a_report(tmp_path: Path) -> None:
+    """Each report has a line of its name; what a debugged cache has behind its objects is shown."""
+    text = "".join(
+        f"Slabcache: {name} Aliases: 0 Order : 1 Objects: {objects}\n"
+        f"Object : 256 Total : 4 Sanity Checks : On Total: 32768\n"
+        f"SlabObj: 320 Full : 1 Redzoning : On Used : {256 * objects}\n"
+        f"SlabSiz: 8192 Partial: 2 Poisoning : Off Loss : 1\n"
+        f"Loss : 64 CpuSlab: 1 Tracking : On Lalig: 1\n"
+        f"Align : 8 Objects: 25 Tracing : Off Lpadd: 1\n"
+        for name, objects in (("alpha", 70), ("beta", 80))
+    )
+    table = only(tmp_path, text)
+    assert [(cache.name, cache.active, cache.debug) for cache in table.caches] == [
+        ("alpha", 70, "FZU"),
+        ("beta", 80, "FZU"),
+    ]
+    (cache, _) = table.caches
+    assert (cache.object_bytes, cache.stride_bytes, cache.slab_bytes) == (256, 320, 8192)
+    assert (cache.slabs, cache.partial_slabs, cache.cpu_slabs, cache.per_slab) == (4, 2, 1, 25)
+    assert (cache.total_bytes, cache.used_bytes) == (32768, 256 * 70)
+
+
+def test_bytes_of_windows_that_are_blanks(tmp_path: Path) -> None:
+    file = tmp_path / "table.txt"
+    file.write_bytes(ROW.replace(" ", "\u00a0").encode("cp1252") + b"\n\xe9t\xe9\n")
+    reading = read_files([file])
+    assert [cache.name for cache in reading.tables[0].caches] == ["kmalloc-64"]
+    assert [fault.reason for fault in reading.unread] == ["bytes that are no text in UTF-8"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,18 @@ def test_caches_of_memory_groups_are_named() -> None:
         assert f"kmem_cache has {count} objects in use" in line
     (table,) = read_files([REPORTS / "power-64k-boot.txt"]).tables
     assert notes(answer(table, Machine())) == []
+
+
+def test_a_part_in_base64(tmp_path: Path) -> None:
+    """All of it has the number of its first line. What is no text stays as it is."""
+    row = "kmalloc-64 100 128 64 64 1 : tunables 0 0 0 : slabdata 2 2 0\n"
+    body = base64.encodebytes((row + "words\n" + row.replace("kmalloc-64", "filp")).encode())
+    heads = "From: a\nContent-Transfer-Encoding: base64\n\n"
+    reading = read(tmp_path, heads + body.decode())
+    assert [cache.name for cache in reading.tables[0].caches] == ["kmalloc-64", "filp"]
+    assert [(fault.line, fault.reason) for fault in reading.unread] == [
+        (4, "no line of a slab table")
+    ]
+    picture = base64.encodebytes(bytes(range(256))).decode().splitlines()
+    lines = [*heads.splitlines(), *picture]
+    assert decoded(lines)[3:] == picture

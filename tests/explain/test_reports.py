@@ -11,6 +11,7 @@ import pytest
 
 from kmem.common.tree import build
 from kmem.explain.answers import Answers, Machine, answer
+from kmem.explain.cache_forms import COLLECTL, REPORT
 from kmem.explain.files import read_files
 from kmem.explain.table import Reading
 from kmem.explain.tool_forms import SLABINFO_TOOL, SLABTOP, ZFS
@@ -104,6 +105,9 @@ def test_lines_add_up(file: Path, tmp_path: Path) -> None:
                 assert cache.slabs * cache.slab_bytes == cache.total_bytes
                 assert cache.stride_bytes is not None
                 assert (cache.active or 0) * cache.stride_bytes == cache.used_bytes
+            if found.table.form in (REPORT, COLLECTL) and cache.total_bytes:
+                assert cache.slabs and cache.slab_bytes
+                assert cache.slabs * cache.slab_bytes == cache.total_bytes
             if found.table.form == SLABINFO_TOOL and fact.slab and fact.slabs and fact.total:
                 whole = fact.slab.value * fact.slabs.value
                 # The tool cuts off all but one decimal.

@@ -54,6 +54,15 @@ class Adds:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """A line of a cache's own report: further fields of the cache before, and of its debugging."""
+
+    values: Mapping[str, int]
+    debug: str = ""  # a letter of slab_debug
+    first: bool = False  # such a line begins a report
+
+
+@dataclass(frozen=True)
 class Passed:
     """A line of a known form without a figure that is used here."""
 
@@ -70,19 +79,30 @@ class Bad:
     reason: str
 
 
-Item = Head | Totals | Memory | Attribute | Adds | Passed | Skips | Bad | Cache
+Item = Head | Totals | Memory | Attribute | Adds | Figures | Passed | Skips | Bad | Cache
 
 DIGITS = 19  # of a number of 64 bits
 NUMBER = re.compile(rf"\d{{1,{DIGITS}}}", re.ASCII)
-DECIMAL = re.compile(r"\d{1,15}(?:[.,]\d{1,3})?", re.ASCII)
+DECIMAL = re.compile(r"\d{1,15}(?:\.\d{1,3}|,\d{1,2})?", re.ASCII)
+# Digits in groups of three, as some tools and locales print them, and a unit.
+GROUPED = re.compile(r"\d{1,3}(?:([,.'\u2019_])\d{3})(?:\1\d{3}){0,5}([KMGTk]?i?B?%?)", re.ASCII)
 
 
 def is_number(text: str) -> bool:
     return NUMBER.fullmatch(text) is not None
 
 
+def ungrouped(word: str) -> str:
+    """12,345 and 1.234.567 without marks; 1.234K may have decimals."""
+    match = GROUPED.fullmatch(word)
+    if match is None or (match[1] == "." and match[2] and word.count(".") == 1):
+        return word
+    return word.replace(match[1], "")
+
+
 def decimal(text: str) -> float | None:
-    """A number with a point or, by some locales, a comma."""
+    """A number with a point or, by some locales, a comma; no tool prints three digits behind it."""
+    text = ungrouped(text) if "," in text else text
     return float(text.replace(",", ".")) if DECIMAL.fullmatch(text) else None
 
 

@@ -191,8 +191,9 @@ def out_of_memory_line(text: str) -> Item | None:
 
 # What SLUB and SLAB say when there is no page for a slab: a cache, and a line for each node. The
 # log may be folded.
+FAILED_WORD = "cache: "
 FAILED_CACHE = re.compile(
-    r"cache: (\S{1,80}), object size: (\d{1,9})(?:, buffer size: (\d{1,9}))?,?"
+    FAILED_WORD + r"(\S{1,80}), object size: (\d{1,9})(?:, buffer size: (\d{1,9}))?,?"
     r"(?: (?:default )?order: (\d{1,2}))?(?:, min order: (\d{1,2}))?",
     re.ASCII,
 )

@@ -7,6 +7,7 @@ them keeps the number of that line, so that faults name the line that the user s
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -19,8 +20,11 @@ BYTE_ORDER_MARKS = (
     (b"\xff\xfe", "utf-16-le"),
     (b"\xfe\xff", "utf-16-be"),
 )
+NO_UTF_8 = re.compile("[\udc80-\udcff]")
 LOOKED_AT = 512  # bytes, for the zeros of UTF-16 without a mark
-INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u200c\u200d\u2060\u00ad"))
+INVISIBLE: dict[int, str | None] = dict.fromkeys(map(ord, "\ufeff\u200b\u200c\u200d\u2060\u00ad"))
+OTHER_ENDS = dict.fromkeys(map(ord, "\u2028\u2029\x85\v\f"), "\r")  # of lines
+UNSEEN = INVISIBLE | OTHER_ENDS
 # A terminal's commands: those that move to another line, and all others.
 MOVES = re.compile(r"\x1b\[[\d;]{0,20}[Hf]|\x1b[DEM]")
 COMMANDS = re.compile(
@@ -29,16 +33,30 @@ COMMANDS = re.compile(
 )
 # What terminals, syslog and bad copies leave of a command.
 SHOWN_COMMANDS = re.compile(r"(?:\^\[|#033|\\033|\\x1b|\\e)\[[\d;]{0,20}[A-Za-z]")
-TAG_BREAKS = re.compile(r"<(?:br ?/?|/tr|/p|/div|/li|/pre|/h\d)>", re.IGNORECASE)
+TAG_BREAKS = re.compile(r"<(?:br ?/?|/tr|/p|/div|/li|/dt|/dd|/pre|/h\d)>", re.IGNORECASE)
 # The head of /proc/slabinfo has names in angle brackets, so only these tags are none of a table.
 TAGS = re.compile(
-    r"</?(?:a|b|br|code|div|em|font|h\d|i|kbd|li|p|pre|samp|span|strong|table|tbody|td|th|thead|tr"
-    r"|tt|u|ul|nowiki)(?: [^<>]{0,400})?/?>",
+    r"</?(?:a|b|blockquote|body|br|code|dd|del|details|div|dl|dt|em|figure|font|h\d|html|i|ins|kbd|li"
+    r"|mark|nowiki|ol|p|pre|s|samp|section|small|span|strong|sub|summary|table|tbody|td|textarea|th"
+    r"|thead|tr|tt|u|ul)(?: [^<>]{0,400})?/?>",
     re.IGNORECASE,
 )
 ESCAPES = {"\\n": "\n", "\\r": "", "\\t": " ", '\\"': '"', "\\'": "'", "\\\\": "\\"}
 ESCAPE = re.compile(r"\\[nrt\"'\\]")
 ESCAPED_LINES = 2  # so many ends of lines in letters are those of a text that somebody quoted
+# A letter that a printer struck over, as `man` and `script` leave it.
+STRUCK = re.compile("[^\b\r\n]\b")
+STRUCK_MOST = 8  # letters in a row
+# Where a row begins behind another one, as chats and forms put all lines of a paste into one.
+ROWS = (
+    (
+        ": tunables ",
+        re.compile(r"\s{1,60}(?=\S{1,100}(?:\s{1,60}\d{1,20}){5}\s{1,60}:\s{1,60}tunables\s)"),
+    ),
+    ("% ", re.compile(r"\s{1,60}(?=\d{1,19}\s{1,60}\d{1,19}\s{1,60}\d{1,3}%\s{1,60}\d)")),
+    ("KB ", re.compile(r"(?<=KB)\s{1,60}(?=\S{1,100}(?:\s{1,60}\d{1,16}KB){2}(?:\s|$))")),
+)
+NAMES = re.compile(r"(\S{1,100})(?:\s{1,60}\d{1,20}){5}\s{1,60}:\s{1,60}tunables\s", re.ASCII)
 # Where logs in JSON have the text of their line.
 MESSAGES = ("MESSAGE", "message", "msg", "log", "line", "text")
 JSON_DEEPEST = 20
@@ -58,7 +76,9 @@ def text_of(content: bytes) -> str:
                 and b"\0" not in first[1 - begin :: 2]
             ):
                 return content.decode(encoding, "replace")
-    return content.decode("utf-8", "replace")
+    text = content.decode("utf-8", "surrogateescape")
+    # Of text that is no UTF-8 the blank of Windows' code pages is read, as pages have many of them.
+    return text if text.isascii() else NO_UTF_8.sub("\ufffd", text.replace("\udca0", "\u00a0"))
 
 
 def strings_in(value: Any, deep: int = 0) -> Iterator[str]:
@@ -95,17 +115,29 @@ def parts_of(line: str) -> list[str]:
         line = COMMANDS.sub("", MOVES.sub("\r", line))
     if "[" in line:
         line = SHOWN_COMMANDS.sub("", line)
+    for _ in range(STRUCK_MOST if "\b" in line else 0):
+        line = STRUCK.sub("", line)
     if "<" in line and TAGS.search(line):
         line = TAGS.sub(" ", TAG_BREAKS.sub("\r", line))
     parts = line.split("\r") if "\r" in line else [line]
     if line.count("\\n") >= ESCAPED_LINES:
         parts = [piece for part in parts for piece in unescaped(part)]
-    return parts
+    return [row for part in parts for row in rows_of(part)]
+
+
+def rows_of(text: str) -> list[str]:
+    """The rows of a table that lost the ends of its lines; not those of two tables side by side."""
+    for mark, begin in ROWS:
+        if text.count(mark) > 1:
+            names = NAMES.findall(text)
+            if all(name != other for name, other in itertools.pairwise(names)):
+                text = begin.sub("\r", text)
+    return text.split("\r")
 
 
 def lines_of(content: bytes) -> tuple[list[int], list[str]]:
     """Numbers and texts of lines; a number may be that of several."""
-    text = text_of(content).translate(INVISIBLE).replace("\r\n", "\n")
+    text = text_of(content).translate(UNSEEN).replace("\r\n", "\n")
     lines = decoded([line.rstrip("\r") for line in text.split("\n")])
     numbers, texts = [], []
     for number, line in enumerate(lines, 1):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""A mail as it travels: its heads are left out, and parts in quoted-printable become plain lines.
+"""A mail as it travels: its heads are left out, and encoded parts become plain lines.
 
-Archives give mails away like this, with `=C2=A0` for a blank and `=` at the end of a line that goes
-on. Each line keeps its number, so that faults name the line that the user sees.
+Archives give mails away like this, in quoted-printable with `=C2=A0` for a blank and `=` at the end
+of a line that goes on, or in base64. Each line keeps its number, so that faults name the line that
+the user sees; all of a part in base64 has that of its first line.
 """
 
 from __future__ import annotations
 
+import binascii
 import quopri
 import re
 from collections.abc import Sequence
@@ -19,6 +21,8 @@ HEAD = re.compile(
 )
 HEAD_LINE = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,60}:|[ \t]", re.ASCII)
 QUOTED_PRINTABLE = re.compile(r"Content-Transfer-Encoding:\s*quoted-printable\s*", re.IGNORECASE)
+BASE64 = re.compile(r"Content-Transfer-Encoding:\s*base64\s*", re.IGNORECASE)
+BASE64_LINE = re.compile(r"[A-Za-z0-9+/]{1,100}={0,2}", re.ASCII)
 ENCODED = re.compile(r"=(?:3D|20|C2=A0|E2=80)", re.ASCII)
 LONGEST_ENCODED = 76  # letters of a line in quoted-printable
 LEAST_FULL = 65
@@ -32,6 +36,7 @@ class Mail:
         self.boundaries: set[str] = set()
         self.in_head = False
         self.is_encoded = False
+        self.is_base64 = False
 
     def begins_head(self, line: str, before: str) -> bool:
         """At the begin of the text, behind an empty line, or behind a boundary."""
@@ -44,6 +49,7 @@ class Mail:
     def take_head_line(self, line: str) -> None:
         if QUOTED_PRINTABLE.fullmatch(line):
             self.is_encoded = True
+        self.is_base64 = self.is_base64 or BASE64.fullmatch(line) is not None
         if match := BOUNDARY.search(line):
             self.boundaries.add(match[1])
 
@@ -51,25 +57,30 @@ class Mail:
 def decoded(lines: Sequence[str]) -> list[str]:
     """As many lines as before. A line that goes on has all its text, and the next are empty."""
     mail = Mail()
-    if not any(QUOTED_PRINTABLE.fullmatch(line) for line in lines):
+    if not any(QUOTED_PRINTABLE.fullmatch(line) or BASE64.fullmatch(line) for line in lines):
         if not looks_encoded(lines):
             return list(lines)
         mail.is_encoded = True
     found: list[str] = []
+    packed: list[tuple[int, int]] = []  # first lines and numbers of lines in base64
     begun = -1  # the line that goes on
     for position, line in enumerate(lines):
         if mail.is_boundary(line):
-            mail.is_encoded, mail.in_head, begun = False, False, -1
+            mail.is_encoded, mail.in_head, mail.is_base64, begun = False, False, False, -1
             found.append("")
             continue
         if mail.begins_head(line, lines[position - 1] if position else ""):
-            mail.in_head, mail.is_encoded, begun = True, False, -1
+            mail.in_head, mail.is_encoded, mail.is_base64, begun = True, False, False, -1
         if mail.in_head:
             if HEAD_LINE.match(line):
                 mail.take_head_line(line)
                 found.append("")
                 continue
             mail.in_head = False
+        if mail.is_base64 and BASE64_LINE.fullmatch(line.strip()):
+            if not packed or sum(packed[-1]) != position:
+                packed.append((position, 0))
+            packed[-1] = (packed[-1][0], packed[-1][1] + 1)
         if not mail.is_encoded:
             found.append(line)
             continue
@@ -85,7 +96,20 @@ def decoded(lines: Sequence[str]) -> list[str]:
             begun = -1
     if begun >= 0:
         plain(found, begun)
+    for first, count in packed:
+        unpack(found, first, count)
     return found
+
+
+def unpack(lines: list[str], first: int, count: int) -> None:
+    """A part in base64, if it is a text; its lines are then in the first one, behind each other."""
+    try:
+        text = binascii.a2b_base64("".join(lines[first : first + count])).decode("utf-8")
+    except ValueError:
+        return
+    if "\0" not in text:
+        lines[first] = text.replace("\r\n", "\n").replace("\n", "\r")
+        lines[first + 1 : first + count] = [""] * (count - 1)
 
 
 def looks_encoded(lines: Sequence[str]) -> bool:

@@ -9,14 +9,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
+from kmem.explain import cache_forms as single
 from kmem.explain import kernel_forms as kernel
 from kmem.explain import tool_forms as tool
-from kmem.explain.clean import clean
-from kmem.explain.items import Adds, Attribute, Bad, Head, Item, Memory, Passed, Skips, Totals
+from kmem.explain.clean import clean, other_writings, without_groups
+from kmem.explain.items import (
+    Adds,
+    Attribute,
+    Bad,
+    Figures,
+    Head,
+    Item,
+    Memory,
+    Passed,
+    Skips,
+    Totals,
+    is_number,
+)
 from kmem.explain.table import Cache, Reading, Table, Unread
-from kmem.explain.within import behind_words, joined, with_own_name
+from kmem.explain.within import (
+    behind_words,
+    goes_on,
+    is_figure,
+    is_misread,
+    joined,
+    with_own_name,
+    without_front,
+)
 from kmem.traces.attribute_tree import (
     PARSERS,
     AttributeFormatError,
@@ -42,12 +63,15 @@ RECOGNISERS: tuple[tuple[str, Recogniser], ...] = (
     (kernel.OUT_OF_MEMORY, kernel.out_of_memory_line),
     (kernel.FAILED, kernel.failed_line),
     (tool.SHARES, tool.shares_line),
+    (single.REPORT, single.report_line),
     (tool.SLABINFO_TOOL, tool.slabinfo_tool_line),
     (tool.ZFS, tool.zfs_line),
     (tool.DRGN, tool.drgn_line),
     ("", kernel.meminfo_line),
     (kernel.SYSFS, kernel.sysfs_line),
     (tool.CRASH, tool.crash_line),
+    (single.GDB, single.gdb_line),
+    (single.COLLECTL, single.collectl_line),
     (kernel.SLABINFO_1, kernel.old_line),
 )
 
@@ -74,17 +98,18 @@ def recognise(text: str, form: str) -> tuple[str, Item] | None:
 
 def unfolded(lines: Sequence[str], position: int) -> tuple[Cache, int] | None:
     """A line of /proc/slabinfo that a mail folded, and its number of lines."""
-    fields = lines[position].split()
+    fields = without_groups(lines[position]).split(" ")
     if len(fields) < 4 or not fields[1].isdigit() or not fields[2].isdigit():
         return None
     if not any(":" in line for line in lines[position : position + LINES_OF_A_ROW]):
         return None
-    texts = [lines[position]]
+    texts = [without_groups(lines[position])]
     for count in range(2, LINES_OF_A_ROW + 1):
         if position + count > len(lines):
             return None
         # A terminal cuts between words or in one.
-        texts = [f"{text}{gap}{lines[position + count - 1]}" for text in texts for gap in (" ", "")]
+        following = without_groups(lines[position + count - 1])
+        texts = [f"{text}{gap}{following}" for text in texts for gap in (" ", "")]
         for text in texts:
             if cache := kernel.full_line(text, folded=True):
                 return cache, count
@@ -147,6 +172,18 @@ def with_node(cache: Cache, more: Adds) -> Cache:
         per_slab=per_slab if is_whole else None,
         pages_per_slab=1 << order if is_whole and order is not None else None,
     )
+
+
+def with_figures(cache: Cache, figures: Figures) -> Cache:
+    """A cache with a further line of its report.
+
+    Objects in use, if it does not say how many, are the bytes in use by their size.
+    """
+    fields = {**asdict(cache), **figures.values}
+    used, each = fields["used_bytes"], fields["object_bytes"]
+    if fields["active"] is None and used is not None and each:
+        fields["active"] = used // each
+    return Cache(**{**fields, "debug": cache.debug + figures.debug})
 
 
 def without_aliases(caches: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
@@ -283,6 +320,18 @@ class Collector:
             return
         table.caches[-1] = with_node(table.caches[-1], more)
 
+    def take_figures(self, line: int, figures: Figures) -> None:
+        """Of a cache's report; without the line of its name it begins by its first figures."""
+        table = self.table
+        known = table.caches[-1] if table and table.form == single.REPORT and table.caches else None
+        if known is None or (figures.first and known.object_bytes is not None):
+            if not figures.first:
+                self.unread(line, "figures of a cache; expected their first line before")
+                return
+            self.take_cache(single.REPORT, line, Cache(single.UNNAMED))
+        if self.table is not None and not self.skips:
+            self.table.caches[-1] = with_figures(self.table.caches[-1], figures)
+
     def take_head(self, line: int, head: Head) -> None:
         if head.form == tool.CRASH and self.table is not None and self.table.form == tool.CRASH:
             return
@@ -302,7 +351,7 @@ class Collector:
         self.memories[-1][memory.name] = memory.kib
 
     def take(self, form: str, line: int, item: Item) -> None:
-        self.is_unread = self.is_unread and isinstance(item, Bad | Adds)
+        self.is_unread = self.is_unread and isinstance(item, Bad | Adds | Figures)
         match item:
             case Cache():
                 self.take_cache(form, line, item)
@@ -316,6 +365,8 @@ class Collector:
                 self.take_attribute(line, item)
             case Adds():
                 self.take_more(line, item)
+            case Figures():
+                self.take_figures(line, item)
             case Skips():
                 self.skips = True
             case Bad():
@@ -326,7 +377,9 @@ class Collector:
     def take_lines(self, lines: Sequence[str], numbers: Sequence[int] | None = None) -> None:
         """Lines with their numbers in the file, or from 1 on."""
         numbers = numbers or range(1, len(lines) + 1)
-        cleaned = [clean(line) if len(line) <= LONGEST_LINE else line for line in lines]
+        cleaned = without_front(
+            [clean(line) if len(line) <= LONGEST_LINE else line for line in lines], figures_in
+        )
         position = 0
         while position < len(lines):
             text, line = cleaned[position], numbers[position]
@@ -351,15 +404,71 @@ class Collector:
                 position += count - 1
                 continue
             if found is None or isinstance(found[1], Bad):
-                if within := behind_words(text, form):
+                within = behind_words(text, form)
+                # Words behind others may be passed over, and have been of a row.
+                if within is not None and not isinstance(within[1], Passed):
                     found = within
-                elif both := joined(cleaned, position - 1, form):
-                    found = both
-                    position += 1
+                elif other := rewritten(text, lines[position - 1], form):
+                    found = other
+                elif several := joined(cleaned, position - 1, form):
+                    found, count = several[:2], several[2]
+                    position += count - 1
+                else:
+                    found = within or found
+            elif goes_on(found[1]) and (several := joined(cleaned, position - 1, form)):
+                found, count = several[:2], several[2]
+                position += count - 1
+            elif found[0] == tool.ZFS:
+                position += rest_of_row(found[1], cleaned, position)
             if found is None:
                 self.unread(line, no_form(text, form))
             else:
                 self.take(found[0], line, found[1])
+
+
+def figures_in(lines: Sequence[str]) -> float:
+    """How many lines have figures of a table.
+
+    A row counts more if all of it was read, and less if its name may have a word too many.
+    """
+    count, form, position = 0.0, "", 0
+    while position < len(lines):
+        text, at = lines[position], position
+        position += 1
+        if not text or is_comment(text) or len(text) > LONGEST_LINE:
+            continue
+        found = recognise(text, form)
+        if (found is None or isinstance(found[1], Bad | Cache)) and (
+            folded := folded_row(found, lines, at)
+        ):
+            found, position = (kernel.SLABINFO, folded[0]), at + folded[1]
+        found = found if found and is_figure(found[1]) else behind_words(text, form)
+        if (found is None or isinstance(found[1], Passed)) and (several := joined(lines, at, form)):
+            found, position = several[:2], at + several[2]
+        if found is not None and is_figure(found[1]) and not is_misread(found[1]):
+            count, form = count + 1, found[0] or form
+            if isinstance(found[1], Cache):
+                has_slabs = found[1].slabs is not None
+                count += (has_slabs - found[1].name.count(" ")) / 100
+    return count
+
+
+def rest_of_row(item: Item, lines: Sequence[str], position: int) -> int:
+    """How many lines of @position on are the end of a row that has all that is used without it."""
+    if not isinstance(item, Cache) or position >= len(lines):
+        return 0
+    before, numbers = lines[position - 1].split(" "), lines[position].split(" ")
+    is_end = len(before) + len(numbers) == 2 + tool.ZFS_COLUMNS and all(map(is_number, numbers))
+    return int(is_end and len(before) >= 2 and before[1].startswith("0x"))
+
+
+def rewritten(text: str, line: str, form: str) -> tuple[str, Item] | None:
+    """A line that no form has, by what it has in other writings of numbers and columns."""
+    for other in other_writings(text, line):
+        found = recognise(other, form) or behind_words(other, form)
+        if found is not None and is_figure(found[1]) and not is_misread(found[1]):
+            return found
+    return None
 
 
 def folded_row(
@@ -382,10 +491,11 @@ COMMAND = re.compile(
     r".{0,80}[$#%>] ?(?:sudo )?(?:cat|e?grep|free|head|slab\w+|sort|vmstat|watch|kmem) .*"
     r"|.{0,80}[$#%>] ?(?:sudo )?(?:slabtop|slabinfo|free|dmesg)"
     r"|\[?[\w.-]{1,40}@[\w.()-]{1,60}[: ][^ ]{1,80}[$#](?: .*)?"
-    r"|Script (?:started|done)\b.*"
+    r"|Script (?:started|done)\b.*|\(gdb\) lx-.*"
 )
 CAT = re.compile(
-    r"(?:.{0,80}[$#%>] ?)?(?:sudo )?cat /sys/kernel/slab/(:?[^/: ]{1,80})/([a-z_]{1,40})"
+    r"(?:(?:.{0,80}[$#%>] ?)?(?:sudo )?cat /sys/kernel/slab/|==> (?:/?sys/kernel/slab/|\./)?)"
+    r"(:?[^/: ]{1,80})/([a-z_]{1,40})"
 )
 FENCE = re.compile(r"[`~]{1,3}\w{0,12}")
 
@@ -396,18 +506,25 @@ def is_around(text: str) -> bool:
 
 
 def shown_attribute(lines: Sequence[str], position: int) -> Attribute | None:
-    """Of `cat /sys/kernel/slab/NAME/ATTRIBUTE` and the line below, which is its output."""
-    if "/sys/kernel/slab/" not in lines[position] or position + 1 >= len(lines):
+    """Of `cat /sys/kernel/slab/NAME/ATTRIBUTE` and the line below, which is its output.
+
+    `head` and `tail` print the names of files as ==> NAME <==.
+    """
+    line = lines[position]
+    if position + 1 >= len(lines) or ("/sys/kernel/slab/" not in line and line[:4] != "==> "):
         return None
-    match, value = CAT.fullmatch(lines[position]), lines[position + 1]
+    match, value = CAT.fullmatch(line), lines[position + 1]
     if match is None or match[2] not in PARSERS or not value or is_comment(value):
         return None
     return None if is_around(value) else Attribute(match[1], match[2], value)
 
 
+SNIP = re.compile(r"\W{0,8}(?:snip\w{0,4}|cut|\.\.\.|\u2026)\W{0,8}", re.IGNORECASE)
+
+
 def no_form(text: str, form: str) -> str:
     """Why a line is none of a table."""
-    if text.strip(". ") == "":
+    if text.strip(". \u2026") == "" or SNIP.fullmatch(text):
         return CUT_OUT
     if form == kernel.SLABINFO and (fault := kernel.cut_line(text)):
         return fault

@@ -199,6 +199,7 @@ def slabinfo_tool_line(text: str) -> Item | None:
     )
 
 
+ZFS_COLUMNS = 13
 ZFS_OLDER_HEAD = "name flags - obj_size slab_objs slab_size -"
 ZFS_HEADS = ("cache name flags size alloc", "name flags size alloc", "cache slab object emergency")
 
@@ -215,10 +216,13 @@ def zfs_line(text: str) -> Item | None:
         return None
     if fields[2] == "-":
         return older_zfs_line(fields)
-    # name flags size alloc slabsize objsize; slabs total alloc max; objects total alloc max
+    # name flags size alloc slabsize objsize; slabs total alloc max; objects total alloc max; and
+    # since 0.6.2 as much of emergency objects
     numbers = fields[2:]
     if any(not is_number(number) and number != "-" for number in numbers):
         return Bad("a line of /proc/spl/kmem/slab; expected numbers behind its flags")
+    if not 10 <= len(numbers) <= ZFS_COLUMNS:
+        return Bad(f"a line of /proc/spl/kmem/slab with {len(numbers)} numbers; expected 10 or 13")
     size, alloc, slab_size, object_size, slabs, _, _, objects, *more = map(crash_number, numbers)
     active = more[0] if more else None
     return Cache(
