@@ -73,12 +73,7 @@ FOLDED_ROWS: tuple[tuple[str, Recogniser], ...] = (
     (single.GDB, single.gdb_line),
     (single.COLLECTL, single.collectl_line),
 )
-FOLDED_FORMS = {
-    kernel.SLABINFO,
-    tool.SLABTOP,
-    kernel.OUT_OF_MEMORY,
-    *(name for name, _ in FOLDED_ROWS),
-}
+TOP_FORMS = (kernel.SLABINFO, tool.SLABTOP)
 LINES_JOINED_MOST = 3
 ENDS_OF_HEADS = ("max", "Total", "NAME", "...", "\u2026")
 MANY_NUMBERS = re.compile(r"(?:\S{1,100} )?\S{1,100}(?: \d{1,19}){4,8}", re.ASCII)
@@ -146,20 +141,28 @@ def joined(lines: Sequence[str], position: int, form: str) -> tuple[str, Item, i
     first = lines[position]
     if not first or first[0] in "#-" or first in ENDS_OF_HEADS or not any(map(str.isalpha, first)):
         return None
+    if position + 1 >= len(lines):
+        return None
+    # Most lines of a log are neither, and are passed over quickly.
+    has_top = form in TOP_FORMS or first.startswith(FIRST_WORDS)
+    pair = f"{first} {lines[position + 1]}"
+    has_row = MANY_NUMBERS.fullmatch(first) is not None or SCREEN.search(pair) is not None
+    if not has_top and not has_row:
+        return None
     texts = [first]
     best: tuple[str, Item, int] | None = None
-    for count in range(2, LINES_JOINED_MOST + 1):
+    for count in range(2, LINES_JOINED_MOST + 1 if has_row else 3):
         if position + count > len(lines) or not lines[position + count - 1]:
             break
-        if count == 2 and not may_be_folded(first, lines[position + 1], form):
-            break
         texts = [f"{text}{gap}{lines[position + count - 1]}" for text in texts for gap in ("", " ")]
-        for text in texts:
-            if found := joined_top(text, form):
+        for text in texts if has_top else ():
+            if found := joined_top(text):
                 return *found, count
         # Numbers that stand apart make rows that are longer, and so are tried first.
-        for text in reversed(texts):
-            found = joined_row(text, form) or joined_row(without_groups(text), form)
+        for text in reversed(texts) if has_row else ():
+            found = joined_row(text, form)
+            if found is None and (other := without_groups(text)) != text:
+                found = joined_row(other, form)
             if found and not goes_on(found[1]):
                 return *found, count
             best = best or (found and (*found, count))
@@ -171,25 +174,13 @@ def goes_on(item: Item) -> bool:
     return isinstance(item, Cache) and item.objects == item.slabs == 0 and item.order is None
 
 
-def may_be_folded(line: str, following: str, form: str) -> bool:
-    return (
-        form in FOLDED_FORMS
-        or line.startswith(FIRST_WORDS)
-        or MANY_NUMBERS.fullmatch(line) is not None
-        or SCREEN.search(f"{line} {following}") is not None
-    )
-
-
-def joined_top(text: str, form: str) -> tuple[str, Item] | None:
+def joined_top(text: str) -> tuple[str, Item] | None:
     """A row or a head of slabtop, or a head of /proc/slabinfo."""
-    if form in (kernel.SLABINFO, tool.SLABTOP) or text.startswith(FIRST_WORDS):
-        item = tool.slabtop_line(text)
-        if isinstance(item, Cache | Totals) and not is_misread(item):
-            return tool.SLABTOP, item
-        head = kernel.slabinfo_head(text)
-        if isinstance(head, Head | Passed):
-            return "", head
-    return None
+    item = tool.slabtop_line(text)
+    if isinstance(item, Cache | Totals) and not is_misread(item):
+        return tool.SLABTOP, item
+    head = kernel.slabinfo_head(text)
+    return ("", head) if isinstance(head, Head | Passed) else None
 
 
 def joined_row(text: str, form: str) -> tuple[str, Item] | None:
