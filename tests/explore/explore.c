@@ -14,7 +14,7 @@
  * is a stale read (views.c). --all searches all schedules, one of each class of equal ones (reduce.c); --reduced those with a
  * bound on preemptions, without most of the equal ones. --weaken takes the order away from the accesses and
  * fences of a place. --compare searches in both ways and fails if the executions leave other memories in
- * one of them.
+ * one of them; with --all it compares that search with the reduced one of so many preemptions that none is left out.
  *
  * Seconds are of the processor. Prints a line of figures for each bound. When a schedule fails, the explorer prints the reason
  * and the schedule, and ends with 1; with 2 for wrong arguments, and with 3 if time was over.
@@ -35,7 +35,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { EXIT_FOUND = 1, EXIT_WRONG = 2, EXIT_LATE = 3, CPUS = 4 };
+enum { EXIT_FOUND = 1, EXIT_WRONG = 2, EXIT_LATE = 3, CPUS = 4, ENDLESS = 100 };
 
 struct wish {
         const struct scenario *scenario;
@@ -299,6 +299,22 @@ static void shrink(const struct scenario *scenario)
                 search_replay(scenario, &schedule);
 }
 
+/* Behind a search: the reduced one leaves the memories that it has left. */
+static bool reach_equal(const struct scenario *scenario, const struct bounds *bounds)
+{
+        uint64_t ends = search->ends;
+        uint64_t sum = search->ends_sum;
+        uint64_t executions = search->executions;
+
+        search_classes(scenario, bounds->preemptions, 0);
+        printf("%s: %u preemptions: %lu executions leave %lu memories, and of the reduced search "
+               "%lu leave %lu%s\n",
+               scenario->name, bounds->preemptions, (unsigned long)executions, (unsigned long)ends,
+               (unsigned long)search->executions, (unsigned long)search->ends,
+               search->ends_sum == sum ? "" : ": OTHERS");
+        return !search->failed && search->ends == ends && search->ends_sum == sum;
+}
+
 /* Words that threads share are learned cheaply by one preemption. */
 static int explore_all(const struct wish *wish)
 {
@@ -322,23 +338,10 @@ static int explore_all(const struct wish *wish)
                 print_failure(wish->scenario, wish->steps);
                 return EXIT_FOUND;
         }
-        return search->late ? EXIT_LATE : 0;
-}
-
-/* Behind a search: the reduced one leaves the memories that it has left. */
-static bool reach_equal(const struct scenario *scenario, const struct bounds *bounds)
-{
-        uint64_t ends = search->ends;
-        uint64_t sum = search->ends_sum;
-        uint64_t executions = search->executions;
-
-        search_classes(scenario, bounds->preemptions, 0);
-        printf("%s: %u preemptions: %lu executions leave %lu memories, and of the reduced search "
-               "%lu leave %lu%s\n",
-               scenario->name, bounds->preemptions, (unsigned long)executions, (unsigned long)ends,
-               (unsigned long)search->executions, (unsigned long)search->ends,
-               search->ends_sum == sum ? "" : ": OTHERS");
-        return !search->failed && search->ends == ends && search->ends_sum == sum;
+        if (search->late)
+                return EXIT_LATE;
+        bounds.preemptions = ENDLESS;
+        return search_notes_ends && !reach_equal(wish->scenario, &bounds) ? EXIT_FOUND : 0;
 }
 
 static int explore(const struct wish *wish)
@@ -354,9 +357,12 @@ static int explore(const struct wish *wish)
                         search_classes(wish->scenario, bounds.preemptions, bounds.deadline);
                 else
                         search_all(wish->scenario, &bounds);
-                printf("%s: %u preemptions: %lu executions, %lu points, %lu choices, %.1f s%s\n",
+                printf("%s: %u preemptions: %lu executions, %lu points, %lu choices, %lu cut "
+                       "short, "
+                       "%.1f s%s\n",
                        wish->scenario->name, bounds.preemptions, (unsigned long)search->executions,
                        (unsigned long)search->points, (unsigned long)search->choices,
+                       (unsigned long)search->cut_short,
                        (double)(search_processor_ms() - begin) / 1000,
                        search->late ? ", NOT exhausted" : "");
                 fflush(stdout);

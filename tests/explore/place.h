@@ -23,8 +23,11 @@ struct place {
                 &place_;                                                                           \
         })
 
-/* Locked: a read and a write in one, before which all earlier stores of the thread are seen. */
-enum access { ACCESS_READ, ACCESS_WRITE, ACCESS_LOCKED };
+/*
+ * Locked: a read and a write in one, before which all earlier stores of the thread are seen. Take and drop
+ * are of a lock, a word that is 0 when nobody holds it: a thread does not run until it can take it.
+ */
+enum access { ACCESS_READ, ACCESS_WRITE, ACCESS_LOCKED, ACCESS_TAKE, ACCESS_DROP };
 
 /*
  * The calling thread is about to access a word. Returns when it is the thread's turn; until the
@@ -82,11 +85,6 @@ void sequence_end(void);
 /* Aborts the sequences of all threads. */
 void sequences_fence(const struct place *place);
 
-/*
- * The thread waits until the word is no longer @held. False if it may not wait: outside of explored
- * threads nobody would change it.
- */
-bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held, bool timed);
 /*
  * The kernel's futex: the thread sleeps if the word has that value, until it is woken. Threads that have
  * slept longest are woken first.

@@ -22,7 +22,7 @@ bool reduce_next(void);
  * In an execution. A thread has come to a point in front of a step that accesses the bytes; 0 bytes: it
  * accesses none. What it does behind that step, up to its next choice, belongs to the step.
  */
-void reduce_point(int thread, const volatile void *address, size_t bytes, bool writes);
+void reduce_point(int thread, const volatile void *address, size_t bytes, enum access access);
 /* The step under way also does that. */
 void reduce_access(const volatile void *address, size_t bytes, bool writes);
 /*

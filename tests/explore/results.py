@@ -7,7 +7,8 @@
 
 `run.py --keep docs/figures/explored.json` writes the file. For each search (search_name) and
 scenario it has the last bound that was searched to its end, with executions, points passed and
-seconds of the processor; `late`: after so many seconds one preemption more was given up.
+seconds of the processor; `late`: after so many seconds one preemption more was given up;
+`earlier`: of a search that left out schedules which it would run now.
 Exit status of check: 0, or 1 if the table differs.
 """
 
@@ -63,6 +64,8 @@ class Kept:
 
     def is_exhausted(self, name: str, preemptions: int | None) -> bool:
         one = self.known.get(name, {})
+        if "earlier" in one:
+            return False
         if preemptions is None:
             return "executions" in one
         return bool(one.get("preemptions", -1) >= preemptions)
@@ -88,7 +91,8 @@ class Kept:
 
 def merged(old: dict[str, Any], rows: list[Figures]) -> dict[str, Any]:
     """A scenario's figures with those of one more search."""
-    new = dict(old)
+    last = max((row.preemptions or 0 for row in rows if row.exhausted), default=-1)
+    new = {} if "earlier" in old and last >= old["preemptions"] else dict(old)
     for row in rows:
         if not row.exhausted:
             if row.preemptions is None or row.preemptions > new.get("preemptions", -1):
@@ -135,7 +139,8 @@ def table(document: dict[str, Any]) -> str:
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name, one in sorted(document["sc"].items()):
         other = [document.get(search, {}).get(name, {}) for search in ("all", "tso", "ra")]
-        cells = [str(one["preemptions"]), *cell(one), seconds(one), cell(other[0])[0]]
+        mark = " (earlier)" if "earlier" in one else ""
+        cells = [f"{one['preemptions']}{mark}", *cell(one), seconds(one), cell(other[0])[0]]
         for weak in other[1:]:
             cells += [str(weak.get("preemptions", "")), cell(weak)[0]]
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")

@@ -61,12 +61,10 @@ enum state { STATE_NONE, STATE_READY, STATE_WAITS, STATE_SLEEPS, STATE_YIELDS, S
 struct thread {
         ucontext_t context;
         enum state state;
-        const uint32_t
-                *word; /* STATE_WAITS: until it is no longer @held; STATE_SLEEPS: its futex */
-        uint32_t held;
-        bool timed;       /* the wait also ends by time */
-        uint32_t slept;   /* STATE_SLEEPS: number of the sleep */
-        uint64_t yielded; /* STATE_YIELDS: points passed by all when it began */
+        const uint32_t *word; /* STATE_WAITS: the lock; STATE_SLEEPS: its futex */
+        bool timed;           /* the sleep also ends by time */
+        uint32_t slept;       /* STATE_SLEEPS: number of the sleep */
+        uint64_t yielded;     /* STATE_YIELDS: points passed by all when it began */
         bool aborted;
         unsigned int aborts; /* of the sequence that it is in, plus 1 for its begin */
         int locks;
@@ -218,11 +216,13 @@ static bool note_access(const volatile void *address, enum access access)
         bool before = is_shared(word);
         uint8_t bit = (uint8_t)(1 << self);
 
-        if (access == ACCESS_READ)
+        /* A word that is known already is not written: each process would have a page fault for it. */
+        if (access == ACCESS_READ && !(word->readers & bit))
                 word->readers |= bit;
-        else
+        else if (access != ACCESS_READ && !(word->writers & bit))
                 word->writers |= bit;
-        written[word - words] |= access != ACCESS_READ;
+        if (search_notes_ends)
+                written[word - words] |= access != ACCESS_READ;
         if (!before && is_shared(word))
                 search->grew = true;
         return is_shared(word) || (forks_left && access != ACCESS_READ);
@@ -236,7 +236,7 @@ static bool can_run(const struct thread *t)
         case STATE_READY:
                 return true;
         case STATE_WAITS:
-                return *t->word != t->held;
+                return *t->word == 0;
         case STATE_YIELDS:
                 return search->points > t->yielded + 1;
         case STATE_NONE:
@@ -247,16 +247,12 @@ static bool can_run(const struct thread *t)
         return false;
 }
 
-static bool waits(const struct thread *t)
-{
-        return t->state == STATE_WAITS || t->state == STATE_SLEEPS;
-}
-
 /* A thread whose wait ends by time, when nothing else can happen. */
 static int first_timed(void)
 {
         for (int i = 0; i < THREADS_MAX; i++)
-                if (thread[i].state == STATE_YIELDS || (waits(&thread[i]) && thread[i].timed))
+                if (thread[i].state == STATE_YIELDS ||
+                    (thread[i].state == STATE_SLEEPS && thread[i].timed))
                         return i;
         return -1;
 }
@@ -404,7 +400,7 @@ static int choose(bool matters)
         if (!count) {
                 int timed = first_timed();
 
-                if (timed >= 0 && scenario->woken && waits(&thread[timed]))
+                if (timed >= 0 && scenario->woken && thread[timed].state == STATE_SLEEPS)
                         explore_fail("thread %d sleeps until its time is over: nobody wakes it",
                                      timed);
                 if (timed < 0)
@@ -454,7 +450,7 @@ static void hand_over(bool matters)
                 memory_leave(before);
         chosen = choose(matters);
         if (before >= 0 && chosen == before) {
-                if (thread[before].state != STATE_READY)
+                if (thread[before].state != STATE_READY && thread[before].state != STATE_WAITS)
                         memory_give_way(before);
                 thread[before].state = STATE_READY;
                 memory_enter(before);
@@ -558,12 +554,19 @@ void explore_point(const struct place *place, const volatile void *address, enum
                 make_step(place);
                 return;
         }
+        if (access == ACCESS_TAKE) {
+                /* The first attempt has emptied the buffer. */
+                if (*(const volatile uint32_t *)address && memory_waits(self))
+                        explore_fence(place, __ATOMIC_SEQ_CST);
+                thread[self].word = (const uint32_t *)(uintptr_t)address;
+                thread[self].state = STATE_WAITS;
+        }
         races_at_atomic(address);
         matters = note_access(address, access);
-        reduce_point(self, address, 1, access != ACCESS_READ);
-        hand_over(matters || (access == ACCESS_LOCKED && memory_waits(self)));
+        reduce_point(self, address, 1, access);
+        hand_over(matters || (access >= ACCESS_LOCKED && memory_waits(self)));
         make_step(place);
-        if (access == ACCESS_LOCKED && memory == MEMORY_TSO)
+        if (access >= ACCESS_LOCKED && memory == MEMORY_TSO)
                 explore_flush(__ATOMIC_SEQ_CST);
 }
 
@@ -604,26 +607,10 @@ void explore_membarrier(const struct place *place)
         if (self < 0)
                 return;
         note_access(&fences, ACCESS_WRITE);
-        reduce_point(self, NULL, 0, false);
+        reduce_point(self, NULL, 0, ACCESS_READ);
         hand_over(true);
         make_step(place);
         explore_flush_all();
-}
-
-bool explore_wait(const struct place *place, const uint32_t *word, uint32_t held, bool timed)
-{
-        if (self < 0)
-                return false;
-        if (memory_waits(self))
-                explore_fence(place, __ATOMIC_SEQ_CST);
-        thread[self].word = word;
-        thread[self].held = held;
-        thread[self].timed = timed;
-        thread[self].state = STATE_WAITS;
-        reduce_point(self, word, sizeof(*word), false);
-        hand_over(true);
-        make_step(place);
-        return true;
 }
 
 void explore_futex_wait(const struct place *place, uint32_t *word, uint32_t value, bool timed)
@@ -640,7 +627,7 @@ void explore_futex_wait(const struct place *place, uint32_t *word, uint32_t valu
         thread[self].timed = timed;
         thread[self].slept = ++sleeps;
         thread[self].state = STATE_SLEEPS;
-        reduce_point(self, word, sizeof(*word), false);
+        reduce_point(self, word, sizeof(*word), ACCESS_READ);
         hand_over(true);
         make_step(PLACE("futex: awake"));
 }
@@ -669,7 +656,7 @@ void explore_yield(const struct place *place)
                 return;
         thread[self].yielded = search->points;
         thread[self].state = STATE_YIELDS;
-        reduce_point(self, NULL, reduce_is_bounded() ? SIZE_MAX : 0, false);
+        reduce_point(self, NULL, reduce_is_bounded() ? SIZE_MAX : 0, ACCESS_READ);
         hand_over(true);
         make_step(place);
 }
@@ -704,7 +691,7 @@ bool sequence_point(const struct place *place, const volatile void *address, enu
                 return true;
         races_at_atomic(address);
         matters = note_access(address, access);
-        reduce_point(self, address, 1, access != ACCESS_READ);
+        reduce_point(self, address, 1, access);
         hand_over(matters || shares_cpu());
         if (thread[self].aborted || access != ACCESS_READ)
                 explore_effect(&sequence_of[self], 1, true);
@@ -749,7 +736,7 @@ bool explore_fork(const struct place *place)
                 explore_fail("%s: more forks than the scenario has said", place->text);
         if (memory_waits(self))
                 explore_fence(place, __ATOMIC_SEQ_CST);
-        reduce_point(self, NULL, SIZE_MAX, false);
+        reduce_point(self, NULL, SIZE_MAX, ACCESS_READ);
         hand_over(true);
         make_step(place);
         forks_left--;

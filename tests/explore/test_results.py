@@ -65,6 +65,9 @@ def test_the_last_exhausted_bound_is_kept() -> None:
     assert merged(kept, [one, two, three])["preemptions"] == 3
     assert "late" not in merged(kept, [three])
     assert merged({}, [Figures(None, 7, 8, 20.0, False)]) == {"late": 20.0}
+    earlier = {**kept, "earlier": 1}
+    assert merged(earlier, [one]) == earlier, "an earlier search is replaced by one as far"
+    assert "earlier" not in merged(earlier, [one, two])
     assert merged({}, [Figures(None, 7, 8, 2.0, True)]) == {
         "executions": 7,
         "points": 8,

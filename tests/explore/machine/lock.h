@@ -14,34 +14,39 @@ struct lock {
         uint32_t word; /* 0 free, else 1 + number of the thread that holds it */
 };
 
+static inline void explore_lock_have(struct lock *lock, const struct place *place)
+{
+        lock->word = explore_self() ? explore_self() : LOCK_OF_NO_THREAD;
+        explore_changed(place, lock, sizeof(*lock), __ATOMIC_ACQUIRE);
+        explore_count_lock(1);
+}
+
 static inline bool explore_lock_try(struct lock *lock, const struct place *place)
 {
         explore_locked(place, lock, sizeof(*lock), __ATOMIC_ACQUIRE);
         if (lock->word)
                 return false;
-        lock->word = explore_self() ? explore_self() : LOCK_OF_NO_THREAD;
-        explore_changed(place, lock, sizeof(*lock), __ATOMIC_ACQUIRE);
-        explore_count_lock(1);
+        explore_lock_have(lock, place);
         return true;
 }
 
 static inline void explore_lock_take(struct lock *lock, const struct place *place)
 {
-        while (!explore_lock_try(lock, place)) {
-                uint32_t holder = lock->word;
-
-                if (holder == explore_self())
-                        explore_fail("%s: the thread holds the lock already (%s:%u)", place->text,
-                                     place->file, place->line);
-                if (!explore_wait(place, &lock->word, holder, false))
-                        explore_fail("%s: a thread ended with the lock (%s:%u)", place->text,
-                                     place->file, place->line);
-        }
+        if (lock->word && lock->word == explore_self())
+                explore_fail("%s: the thread holds the lock already (%s:%u)", place->text,
+                             place->file, place->line);
+        explore_point(place, lock, ACCESS_TAKE);
+        explore_see_newest(place, lock, sizeof(*lock), __ATOMIC_ACQUIRE);
+        if (lock->word)
+                explore_fail("%s: the lock's holder does not run any more (%s:%u)", place->text,
+                             place->file, place->line);
+        explore_lock_have(lock, place);
 }
 
 static inline void explore_lock_drop(struct lock *lock, const struct place *place)
 {
-        explore_locked(place, lock, sizeof(*lock), __ATOMIC_RELEASE);
+        explore_point(place, lock, ACCESS_DROP);
+        explore_see_newest(place, lock, sizeof(*lock), __ATOMIC_RELEASE);
         if (!lock->word)
                 explore_fail("%s: nobody holds the lock (%s:%u)", place->text, place->file,
                              place->line);

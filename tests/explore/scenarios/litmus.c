@@ -6,6 +6,9 @@
 #include "scenario.h"
 
 #include "lang/atomic.h"
+#include "machine/lock.h"
+
+#include <stdlib.h>
 
 #define FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
@@ -236,10 +239,122 @@ static void check_nothing(void)
 {
 }
 
+/* ---- Drawn programs ----------------------------------------------------------------------- */
+
+/*
+ * test_drawn.py compares searches on programs of these statements; EXPLORE_DRAW is the seed. What a
+ * statement reads it leaves in memory.
+ */
+enum { WORDS = 3, LOCKS = 2, DRAWN_MAX = 4 };
+enum statement { LOAD, STORE, ADD, SWAP, UNDER_LOCK, UNDER_BOTH, IF_FREE, STATEMENTS };
+
+struct drawn {
+        enum statement statement;
+        unsigned int word;
+        unsigned int lock;
+        _Alignas(64) uint32_t left;
+};
+
+static struct drawn program[THREADS_MAX][DRAWN_MAX];
+static unsigned int length[THREADS_MAX];
+static struct {
+        _Alignas(64) uint32_t word;
+} drawn_word[WORDS];
+static struct {
+        _Alignas(64) struct lock lock;
+} drawn_lock[LOCKS];
+static uint64_t draw_state;
+
+static unsigned int draw(unsigned int most)
+{
+        draw_state = draw_state * 6364136223846793005 + 1442695040888963407;
+        return (unsigned int)(draw_state >> 33) % most;
+}
+
+static void draw_program(void)
+{
+        const char *seed = getenv("EXPLORE_DRAW");
+
+        draw_state = seed ? strtoul(seed, NULL, 10) : 1;
+        for (unsigned int i = 0; i < THREADS_MAX; i++) {
+                length[i] = 1 + draw(i < 2 ? DRAWN_MAX : 2);
+                for (unsigned int j = 0; j < length[i]; j++)
+                        program[i][j] = (struct drawn){.statement = draw(STATEMENTS),
+                                                       .word = draw(WORDS),
+                                                       .lock = draw(LOCKS)};
+        }
+}
+
+/* Not in one step: another thread's change in between would be lost. */
+static void change(struct drawn *one, uint32_t value)
+{
+        uint32_t *word = &drawn_word[one->word].word;
+
+        store_relaxed(&one->left, load_relaxed(word));
+        store_relaxed(word, one->left * 3 + value);
+}
+
+static void run_statement(struct drawn *one, uint32_t value)
+{
+        uint32_t *word = &drawn_word[one->word].word;
+        struct lock *lock = &drawn_lock[one->lock].lock;
+        uint32_t expected = 0;
+
+        switch (one->statement) {
+        case LOAD:
+                store_relaxed(&one->left, load_relaxed(word));
+                break;
+        case STORE:
+                store_relaxed(word, value);
+                break;
+        case ADD:
+                store_relaxed(&one->left, add_relaxed(word, value));
+                break;
+        case SWAP:
+                store_relaxed(&one->left, compare_swap(word, &expected, value) ? value : expected);
+                break;
+        case UNDER_LOCK:
+                lock_take(lock);
+                change(one, value);
+                lock_drop(lock);
+                break;
+        case UNDER_BOTH:
+                lock_take(&drawn_lock[0].lock);
+                lock_take(&drawn_lock[1].lock);
+                change(one, value);
+                lock_drop(lock);
+                add_relaxed(word, value);
+                lock_drop(&drawn_lock[!one->lock].lock);
+                break;
+        case IF_FREE:
+                if (!lock_try(lock))
+                        break;
+                change(one, value);
+                lock_drop(lock);
+                break;
+        case STATEMENTS:
+                break;
+        }
+}
+
+static void run_drawn(void)
+{
+        unsigned int thread = explore_self() - 1;
+
+        for (unsigned int i = 0; i < length[thread]; i++)
+                run_statement(&program[thread][i], 1 + thread * DRAWN_MAX + i);
+}
+
 #define TEST(name_, check_, ...)                                                                   \
         {                                                                                          \
                 .name = "litmus_" name_, .about = "a test of the explorer", .setup = clear,        \
                 .thread = {__VA_ARGS__}, .cpu = {0, 1, 2, 3}, .check = check_                      \
+        }
+/* The second thread is on the first one's CPU or on another. */
+#define DRAWN(name_, second_, ...)                                                                 \
+        {                                                                                          \
+                .name = "litmus_" name_, .about = "a test of the explorer", .setup = draw_program, \
+                .thread = {__VA_ARGS__}, .cpu = {0, second_, 2}, .check = check_nothing            \
         }
 const struct scenario litmus_scenarios[] = {
         TEST("mp_relaxed", check_message, send_relaxed, receive_relaxed),
@@ -259,5 +374,8 @@ const struct scenario litmus_scenarios[] = {
         TEST("three_preemptions", check_not_in_turns, write_x_three_times, read_x_twice),
         TEST("outcomes_of_two", check_nothing, write_x_three_times, see_three),
         TEST("outcomes_of_three", check_nothing, write_x_three_times, see_two, write_x_other),
+        DRAWN("drawn_two", 1, run_drawn, run_drawn),
+        DRAWN("drawn_three", 1, run_drawn, run_drawn, run_drawn),
+        DRAWN("drawn_same_cpu", 0, run_drawn, run_drawn, run_drawn),
         {0},
 };
