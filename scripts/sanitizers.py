@@ -24,8 +24,6 @@ ROOT = Path(__file__).resolve().parent.parent
 OWN_MALLOC = "takes malloc or operator new from libkmem, and the sanitizer has its own"
 OWN_OPTIONS = "names its options, so the reclaim thread runs, which ThreadSanitizer does not know"
 OWN_HANDLER = "ends processes by faults, and the sanitizer has a handler of its own"
-PLAIN_SIZES = "slow paths store sizes of sheaves plainly, which others read as hints"
-PLAIN_REGISTRY = "slow paths read the registry's pointers plainly while another thread makes it"
 
 
 @dataclass(frozen=True)
@@ -68,32 +66,32 @@ KINDS = {
         # Addresses of a program that is placed at random may lie where its shadow memory is.
         ("setarch", "-R"),
         {
-            "attributes": PLAIN_SIZES,
-            "debug": PLAIN_REGISTRY,
             "group": OWN_MALLOC,
-            "hotplug": PLAIN_SIZES,
             "malloc": OWN_MALLOC,
-            "nodes": PLAIN_REGISTRY,
             "percpu": "a child refuses system calls that ThreadSanitizer needs",
             "profile": "maps memory where ThreadSanitizer does not allow it",
             "reclaim": "starts the reclaim thread, which ThreadSanitizer does not know",
             "registry": "allocates in signal handlers, as fork does under ThreadSanitizer",
-            "slab_tune": PLAIN_SIZES,
             "slob slots=locked": OWN_OPTIONS,
             "slob slots=rseq": OWN_OPTIONS,
         },
         (
+            "attributes",
             "cache",
+            "debug",
             "deferred",
             "failslab",
             "handed",
+            "hotplug",
             "info",
             "kmalloc",
             "mempool",
             "metadata",
+            "nodes",
             "rcu",
             "row_walk",
             "runs",
+            "slab_tune",
             "slub_policies_checked",
             "slub_transitions_checked",
             "typed",

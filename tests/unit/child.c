@@ -3,6 +3,7 @@
 #include "../exec.h"
 #include "child.h"
 #include "filter.h"
+#include "skip.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,8 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Ends tests that hang. Emulators take tens of times as long, and more on a loaded machine. */
-enum { DEADLINE_S = 120, EMULATED_DEADLINE_S = 600 };
+/*
+ * Ends tests that hang. Emulators and ThreadSanitizer take tens of times as long, and more on a loaded
+ * machine.
+ */
+enum { DEADLINE_S = 120, SLOW_DEADLINE_S = 600 };
 
 static bool in_child;
 static long refused_call = -1;
@@ -44,7 +48,7 @@ void child_main(int argc, char **argv, const struct child_case *cases, size_t co
         if (argc != 3 || strcmp(argv[1], "--child") != 0)
                 return;
         in_child = true;
-        alarm(emulated() ? EMULATED_DEADLINE_S : DEADLINE_S);
+        alarm(emulated() || THREAD_SANITIZER ? SLOW_DEADLINE_S : DEADLINE_S);
         for (size_t i = 0; i < count; i++)
                 if (strcmp(cases[i].name, argv[2]) == 0) {
                         cases[i].run();

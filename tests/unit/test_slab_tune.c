@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "../exec.h"
 #include "child.h"
+#include "skip.h"
 #include "walk_slab.h"
 
 #include "heap/heap.h"
@@ -22,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MANY = 6000, WORKERS = 3, KEPT = 500, BURSTS = 10000, BURSTS_EMULATED = 300 };
+enum { MANY = 6000, WORKERS = 3, KEPT = 500, BURSTS = 10000, BURSTS_SLOW = 300 };
 
 static struct kmem_cache *cache;
 static void *objects[MANY];
@@ -367,7 +368,7 @@ static void *work(void *argument)
 {
         uint64_t random = 0x9e3779b97f4a7c15ull * ((uintptr_t)argument + 1);
         static _Thread_local uint64_t *kept[KEPT];
-        unsigned int bursts = emulated() ? BURSTS_EMULATED : BURSTS;
+        unsigned int bursts = emulated() || THREAD_SANITIZER ? BURSTS_SLOW : BURSTS;
         unsigned int count = 0;
 
         while (bursts--) {
