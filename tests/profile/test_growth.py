@@ -26,6 +26,7 @@ from kmem.live.lines import Line
 from kmem.live.pprof import Frame, Mapping, Row, compressed, encode, read
 from kmem.live.profile_files import TYPES
 from kmem.live.profile_tables import sites_table
+from kmem.live.registry.find import open_process
 from kmem.live.sites import site_of, top_sites
 
 pytestmark = pytest.mark.alone
@@ -181,7 +182,11 @@ def test_growth_that_was_ended(leaking: subprocess.Popen[str], tmp_path: Path) -
     words = [str(leaking.pid), "--interval", "32768", "--seconds", "600", "--growth"]
     arguments = [KMEM, "profile", *words, "-o", picture]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as command:
-        time.sleep(4)
+        deadline = time.monotonic() + 60
+        with open_process(leaking.pid) as registry:
+            while registry.number("head", "profile_interval") != 32768:
+                assert time.monotonic() < deadline and command.poll() is None
+                time.sleep(0.05)
         command.send_signal(signal.SIGINT)
         _, said = command.communicate(timeout=60)
     assert command.returncode == 1
