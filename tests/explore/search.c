@@ -555,6 +555,9 @@ void explore_point(const struct place *place, const volatile void *address, enum
                 return;
         }
         if (access == ACCESS_TAKE) {
+                if (*(const volatile uint32_t *)address == explore_self())
+                        explore_fail("%s: the thread holds the lock already (%s:%u)", place->text,
+                                     place->file, place->line);
                 /* The first attempt has emptied the buffer. */
                 if (*(const volatile uint32_t *)address && memory_waits(self))
                         explore_fence(place, __ATOMIC_SEQ_CST);

@@ -32,9 +32,6 @@ static inline bool explore_lock_try(struct lock *lock, const struct place *place
 
 static inline void explore_lock_take(struct lock *lock, const struct place *place)
 {
-        if (lock->word && lock->word == explore_self())
-                explore_fail("%s: the thread holds the lock already (%s:%u)", place->text,
-                             place->file, place->line);
         explore_point(place, lock, ACCESS_TAKE);
         explore_see_newest(place, lock, sizeof(*lock), __ATOMIC_ACQUIRE);
         if (lock->word)
