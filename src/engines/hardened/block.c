@@ -329,7 +329,7 @@ static struct hardened_place check_object(void *block, const char *call)
 
         if (!fault.title)
                 fault = fault_of_canary(place.record, place.class, block);
-        if (!fault.title && state == OBJECT_OUT + FORM_NEW) {
+        if (!fault.title && state == state_out(FORM_NEW)) {
                 fault.title = title_form;
                 fault.text = "from operator new, and cannot be resized";
         }

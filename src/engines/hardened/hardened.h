@@ -97,6 +97,12 @@ extern KMEM_HIDDEN struct hardened_table hardened;
 /* OBJECT_OUT + FORM_MALLOC and OBJECT_OUT + FORM_NEW are out. A record begins as zeroes: all objects are fresh. */
 enum object_state { OBJECT_FRESH, OBJECT_FREED, OBJECT_OUT };
 
+/* The state of an object that was handed out in this form. */
+static inline uint32_t state_out(enum block_form form)
+{
+        return OBJECT_OUT + (uint32_t)form;
+}
+
 /* What is known of a slab; the fields but start, canary, pool, arena and number change under its pool's lock. */
 struct slab_record {
         struct list list;  /* of the pool: partial, empty or released; free otherwise */

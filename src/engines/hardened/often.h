@@ -135,7 +135,7 @@ static KMEM_ALWAYS_INLINE void *hand_out_locked(struct pool *pool,
         uint8_t state = *place;
         uint64_t canary = record->canary;
 
-        *place = (uint8_t)(OBJECT_OUT + form);
+        *place = (uint8_t)state_out(form);
         count_owned(&pool->taken);
         draw_ahead(pool, record, class);
         pool_drop(pool, locked);
@@ -219,7 +219,7 @@ static KMEM_ALWAYS_INLINE bool free_is_right(struct hardened_place place, char *
 {
         uint8_t state = place.record->states[place.index];
 
-        if (unlikely(state != OBJECT_OUT + form) &&
+        if (unlikely(state != state_out(form)) &&
             !(object_is_out(state) && load_relaxed(&hardened_forms_alike)))
                 return false;
         if (likely(has_memory) && unlikely(!canary_is_whole(place.record, place.class, block)))

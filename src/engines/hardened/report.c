@@ -55,7 +55,7 @@ static void add_place(struct text *text, const void *address, uint32_t bad_offse
                  place.record->start + place.index * place.class->size,
                  (uint32_t)place.index * place.class->size, bytes,
                  state_of(place.record, (uint32_t)place.index),
-                 place.record->states[place.index] == OBJECT_OUT + FORM_NEW ? "new" : "malloc");
+                 place.record->states[place.index] == state_out(FORM_NEW) ? "new" : "malloc");
         if (bad_offset != UINT32_MAX)
                 text_add(text, "First harmed byte @offset=%u, %s the block\n", bad_offset,
                          bad_offset < bytes ? "in" : "behind");
