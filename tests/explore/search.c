@@ -166,8 +166,9 @@ static struct word *word_of(const volatile void *address)
 }
 
 /*
- * The memory that an execution leaves: a sum over the words that it has written as atomic ones. To compare
- * what two searches have reached.
+ * The memory that an execution leaves: a sum over the words that it has written as atomic ones, but for
+ * those of stacks, as the threads have ended and their stacks hold whatever came last. To compare what two
+ * searches have reached.
  */
 enum { ENDS_MAX = 1 << 20 };
 bool search_notes_ends;
@@ -180,12 +181,17 @@ static uint64_t mixed(uint64_t value)
         return value ^ value >> 29;
 }
 
+static bool is_on_stack(const void *address)
+{
+        return (const char *)address >= stacks[0] && (const char *)address < stacks[THREADS_MAX];
+}
+
 static void note_end(void)
 {
         uint64_t sum = 1;
 
         for (size_t i = 0; i < WORDS; i++)
-                if (written[i])
+                if (written[i] && !is_on_stack((const void *)(words[i].address << 3)))
                         sum += mixed(mixed(words[i].address) +
                                      *(const uint64_t *)(words[i].address << 3));
         for (size_t i = mixed(sum) % ENDS_MAX;; i = (i + 1) % ENDS_MAX) {
