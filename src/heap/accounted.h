@@ -16,6 +16,7 @@
 #include "heap/failslab.h"
 #include "heap/heap.h"
 #include "percpu/kernel_rule.h"
+#include "percpu/rest.h"
 #include "record/record.h"
 
 /* Whether a request with these flags has to leave the fast path to be charged. */
@@ -65,7 +66,8 @@ KMEM_HIDDEN bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, siz
 static inline bool accounted_free_fast(struct kmem_cache *cache, void *object)
 {
         owner_forget(cache, object);
-        if (looks_at_nodes(cache) && object_is_remote(cache, object))
+        /* The slow path knows whether a block of pages may rest (REST-1). */
+        if (cache_is_of_pages(cache) || (looks_at_nodes(cache) && object_is_remote(cache, object)))
                 return false;
         if (!percpu_free_fast(sheaf_offset(cache), object))
                 return false;

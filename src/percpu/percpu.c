@@ -703,12 +703,8 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         percpu_after_fork();
         marks_gate(slot);
         reclaim_ask();
-        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot) {
-                objects_give(cache, record, &object, 1);
-                return true;
-        }
-        if (cache_is_of_pages(cache) && !rest_has_room(cache, slot)) {
-                percpu_look_refused(slot, cache);
+        if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot ||
+            (cache_is_of_pages(cache) && !rest_has_room(cache, slot))) {
                 objects_give(cache, record, &object, 1);
                 return true;
         }

@@ -17,7 +17,7 @@
 enum {
         GROWN_PART = 8, /* of the heap: its growth between two looks, and at least */
         GROWN_BYTES = 1 << 20,
-        REFUSED_BLOCKS = 64, /* between two looks of a slot that is full */
+        FULL_COUNTS = 64, /* between two looks of a slot that is full */
 };
 
 struct quiet {
@@ -126,12 +126,12 @@ void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache)
         lock_drop(&cache_mutex);
 }
 
-void percpu_look_refused(struct slot *slot, const struct kmem_cache *cache)
+void percpu_look_full(struct slot *slot, const struct kmem_cache *cache)
 {
-        uint32_t refused = load_relaxed(&slot->rest_refused) + 1;
+        uint32_t counts = load_relaxed(&slot->rest_full) + 1;
 
-        store_relaxed(&slot->rest_refused, refused);
-        if (refused % REFUSED_BLOCKS || !lock_try(&cache_mutex))
+        store_relaxed(&slot->rest_full, counts);
+        if (counts % FULL_COUNTS || !lock_try(&cache_mutex))
                 return;
         drain_unused_locked(slot, cache);
         lock_drop(&cache_mutex);

@@ -20,11 +20,11 @@ KMEM_HIDDEN bool percpu_take_quiet(void);
 KMEM_HIDDEN void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache);
 
 /*
- * Called for each block of @cache that does not come to rest, as the slot is full (REST-1). Every 64th has
- * the slot's other caches looked at in that way, so that blocks of sizes that the program no longer uses
- * make room. Locks as above.
+ * Called for each count that finds the slot full of blocks of pages (REST-1), when one of @cache comes. Every
+ * 64th has the slot's other caches looked at in that way, so that blocks of sizes that the program no longer
+ * uses make room. Locks as above.
  */
-KMEM_HIDDEN void percpu_look_refused(struct slot *slot, const struct kmem_cache *cache);
+KMEM_HIDDEN void percpu_look_full(struct slot *slot, const struct kmem_cache *cache);
 
 /*
  * A number that changes whenever objects of the cache leave the back end or come back to it, or a

@@ -7,6 +7,7 @@
 
 #include "machine/message.h"
 #include "percpu/barn.h"
+#include "percpu/quiet.h"
 
 enum {
         CLASSES_MOST = 32,
@@ -50,14 +51,18 @@ bool rest_count(struct kmem_cache *cache, struct slot *slot)
 {
         uint64_t slots = max_of(slots_made_count(), 1u);
         uint64_t share = load_relaxed(&heap.accessible_bytes) / REST_SHARE / slots;
-        uint64_t most = max_of(share, (uint64_t)REST_LEAST);
+        int64_t most = (int64_t)max_of(share, (uint64_t)REST_LEAST);
         uint32_t count = load_acquire(&nr_classes_of_pages);
-        uint64_t bytes = cache->size;
+        int64_t bytes = cache->size; /* with the block that comes */
+        bool rests;
 
         for (uint32_t i = 0; i < count; i++)
-                bytes += bytes_in_pair(classes_of_pages[i], slot) +
-                         bytes_in_sheaves(classes_of_pages[i], slot);
+                bytes += (int64_t)(bytes_in_pair(classes_of_pages[i], slot) +
+                                   bytes_in_sheaves(classes_of_pages[i], slot));
+        rests = bytes <= most || bytes_in_pair(cache, slot) == 0; /* REST-2 */
         store_relaxed(&slot->rest_most, most);
-        store_relaxed(&slot->rest_budget, bytes < most ? most - bytes : 0);
-        return bytes <= most || bytes_in_pair(cache, slot) == 0; /* REST-2 */
+        store_relaxed(&slot->rest_budget, most - bytes + (rests ? 0 : (int64_t)cache->size));
+        if (bytes > most)
+                percpu_look_full(slot, cache);
+        return rests;
 }

@@ -6,8 +6,9 @@
  * REST-1  A slot's budget is the bytes that may still come to rest before they are counted anew. What
  *         comes takes its size off the budget: a freed block, and a sheaf from slabs or from another
  *         slot. A block that goes to the program gives its size back, up to the bound, and what goes
- *         to slabs or to another slot gives nothing. So pairs of malloc and free never count, and a
- *         count can only find more room. The budget is a hint: a thread that moves, or two that store
+ *         to slabs or to another slot gives nothing. So pairs of malloc and free count nothing while
+ *         there is room, and a count can only find more room. A slot that holds more than the bound
+ *         (REST-2) has a budget below 0, or one class would make room for others. The budget is a hint: a thread that moves, or two that store
  *         at once, only shift the next count.
  * REST-2  A block comes whatever the budget says if none of its class rests in the slot, so that
  *         pairs of malloc and free keep their block in a slot that is full of other classes.
@@ -27,22 +28,24 @@ static inline bool cache_is_of_pages(const struct kmem_cache *cache)
 
 /* Counts a new class of pages from now on. Under cache_mutex. */
 KMEM_HIDDEN void rest_add_class(struct kmem_cache *cache);
-/* rest_has_room where the budget is used up: counts, and sets the budget. */
+/*
+ * rest_has_room where the budget is used up: counts, and sets the budget. In a full slot it calls
+ * percpu_look_full, so no lock may be held that comes after cache_mutex.
+ */
 KMEM_HIDDEN bool rest_count(struct kmem_cache *cache, struct slot *slot);
 
 /* Whether the budget has room for a freed block of a class of pages. */
 static inline bool rest_fits(const struct kmem_cache *cache, const struct slot *slot)
 {
-        return load_relaxed(&slot->rest_budget) >= cache->size;
+        return load_relaxed(&slot->rest_budget) >= (int64_t)cache->size;
 }
 
 /* @blocks came to rest in the slot. */
 static inline void rest_came(const struct kmem_cache *cache, struct slot *slot, uint32_t blocks)
 {
-        uint64_t budget = load_relaxed(&slot->rest_budget);
-        uint64_t bytes = (uint64_t)blocks * cache->size;
+        int64_t budget = load_relaxed(&slot->rest_budget);
 
-        store_relaxed(&slot->rest_budget, budget - min_of(budget, bytes));
+        store_relaxed(&slot->rest_budget, budget - (int64_t)blocks * cache->size);
 }
 
 /* Whether a freed block of a class of pages may rest in the slot; if so, it is taken off the budget. */
@@ -57,7 +60,7 @@ static inline bool rest_has_room(struct kmem_cache *cache, struct slot *slot)
 /* A block went from the slot to the program. */
 static inline void rest_went(const struct kmem_cache *cache, struct slot *slot)
 {
-        uint64_t budget = load_relaxed(&slot->rest_budget) + cache->size;
+        int64_t budget = load_relaxed(&slot->rest_budget) + cache->size;
 
         store_relaxed(&slot->rest_budget, min_of(budget, load_relaxed(&slot->rest_most)));
 }
@@ -68,9 +71,9 @@ enum { REFILL_PART = 4 }; /* of the budget that a refill may take, as frees come
 static inline uint32_t rest_refill(const struct kmem_cache *cache, const struct slot *slot,
                                    uint32_t capacity)
 {
-        uint64_t room = load_relaxed(&slot->rest_budget) / REFILL_PART / cache->size;
+        int64_t room = load_relaxed(&slot->rest_budget) / REFILL_PART / cache->size;
 
-        return (uint32_t)max_of(min_of(room, (uint64_t)capacity), (uint64_t)1);
+        return (uint32_t)max_of(min_of(room, (int64_t)capacity), (int64_t)1);
 }
 
 #endif

@@ -80,7 +80,8 @@ struct slot_cache {
         struct pair drained; /* scratch of the drainer, under drain_mutex */
         uint64_t seen;       /* sum of the figures at the last look (percpu/quiet.c); under
                                 cache_mutex */
-        uint64_t grown_seen; /* as seen, at the last look of a heap that grows; under cache_mutex */
+        uint64_t grown_seen; /* as seen, at the last look of a heap that grows or of a full slot;
+                                under cache_mutex */
         bool quiet;          /* it holds something and has not changed since; under cache_mutex */
 } __attribute__((aligned(64)));
 
@@ -103,9 +104,9 @@ struct slot {
         uint32_t stopped;                /* the stop mark of INV-4; written under drain_mutex */
         uint64_t stock_bytes;            /* of stocks with objects of up to a page; atomic adds */
         uint64_t stock_bytes_above_page; /* of the other stocks */
-        uint64_t rest_budget;            /* bytes, see REST-1 (rest.h); relaxed */
-        uint64_t rest_most;              /* bytes, the bound at the last count; relaxed */
-        uint32_t rest_refused;           /* blocks that did not come to rest; relaxed */
+        int64_t rest_budget;             /* bytes, see REST-1 (rest.h); relaxed */
+        int64_t rest_most;               /* bytes, the bound at the last count; relaxed */
+        uint32_t rest_full;              /* counts that found the slot full; relaxed */
         uint64_t guard_time;             /* ms, when the gate opens next (marks_gate); relaxed */
         uint64_t reap_time;              /* ms, when its arrays are looked at next; written under
                                       cache_mutex, read without it */

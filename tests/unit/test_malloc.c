@@ -483,6 +483,22 @@ static size_t bytes_at_rest(const size_t *sizes, unsigned int count)
         return bytes;
 }
 
+/* Frees blocks until one does not come to rest; true if there was one. Their places are NULL then. */
+static bool fill_slot(void *(*blocks)[BLOCKS_OF_CLASS], const size_t *sizes, unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++) {
+                for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++) {
+                        size_t before = bytes_at_rest(sizes, count);
+
+                        free(blocks[i][k]);
+                        blocks[i][k] = NULL;
+                        if (bytes_at_rest(sizes, count) <= before)
+                                return true;
+                }
+        }
+        return false;
+}
+
 /*
  * REST-1: however many blocks of pages are freed, a MiB of them rests in a slot of a small heap, and a
  * block of each class (REST-2). REST-2: a block whose class has none at rest comes to rest though the slot
@@ -512,8 +528,16 @@ static void blocks_of_pages_rest(void **state)
         for (unsigned int i = 0; i < count; i++)
                 for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
                         check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
-        /* Without a bound, all that sheaves, stocks and barns have room for would rest. */
         last = class_cache_paged(sizes[count - 1]);
+        /* A block that comes to a full slot by REST-2 makes no room for others when it goes. */
+        if (!cache_is_closed(last) && last->sheaf_capacity) {
+                check(fill_slot(blocks, sizes, count - 1));
+                free(blocks[count - 1][0]);
+                check(slot_current()->rest_budget + (int64_t)bytes_at_rest(sizes, count) <=
+                      slot_current()->rest_most);
+                check((blocks[count - 1][0] = malloc(hide(sizes[count - 1]))) != NULL);
+        }
+        /* Without a bound, all that sheaves, stocks and barns have room for would rest. */
         for (unsigned int i = 0; i < count - 1; i++) {
                 sum += sizes[i];
                 for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
@@ -539,7 +563,7 @@ static void blocks_of_pages_rest(void **state)
 
 /*
  * The slots' budgets have room for most of their bounds. A pair of malloc and free leaves a budget as it is
- * (REST-1); and a size that the program goes on to comes to rest, though a full slot has others (percpu_look_refused).
+ * (REST-1); and a size that the program goes on to comes to rest, though a full slot has others (percpu_look_full).
  */
 static void blocks_of_pages_in_use_rest(void **state)
 {
@@ -549,7 +573,7 @@ static void blocks_of_pages_in_use_rest(void **state)
         unsigned int count;
         cpu_set_t all, here;
         struct kmem_cache *last;
-        uint64_t budget;
+        int64_t budget;
         void *burst[BURST];
         bool rests;
 
