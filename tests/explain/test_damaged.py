@@ -57,13 +57,18 @@ def packed(content: bytes) -> bytes:
     return written.getvalue()
 
 
-def look_at(content: bytes) -> Reading:
-    """Everything but the orders, which a program computes."""
+def reading_of(content: bytes) -> Reading:
     reading = Reading()
     collector = Collector(reading)
     collector.begin_file("file")
     read_content(collector, Path("file"), content)
     collector.end_file()
+    return reading
+
+
+def look_at(content: bytes) -> Reading:
+    """Everything but the orders, which a program computes."""
+    reading = reading_of(content)
     moments = []
     for table in reading.tables:
         page = int(page_bytes_of(table).value)

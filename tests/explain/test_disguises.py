@@ -16,18 +16,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_carried import OUT_OF_MEMORY, SLABINFO, TOP, as_read
+from test_damaged import reading_of
 from test_reports import FORMS, REPORTS, kept
 
 from kmem.explain.cache_forms import UNNAMED
-from kmem.explain.files import read_content
 from kmem.explain.mail import decoded
-from kmem.explain.reader import Collector
 from kmem.explain.table import Reading
 
 Lines = list[tuple[int, str]]  # the number of the line before, from 1 on, and the text
@@ -193,16 +191,7 @@ DISGUISES: dict[str, Disguise] = {
 
 @functools.cache
 def plain_of(text: str) -> Reading:
-    return look_at(text.encode())
-
-
-def look_at(content: bytes) -> Reading:
-    reading = Reading()
-    collector = Collector(reading)
-    collector.begin_file("file")
-    read_content(collector, Path("file"), content)
-    collector.end_file()
-    return reading
+    return reading_of(text.encode())
 
 
 def named(reading: Reading) -> Counter[tuple[object, ...]]:
@@ -222,7 +211,7 @@ def seen(text: str, disguise: Disguise, source: random.Random) -> Seen:
     plain = plain_of(text)
     disguised = disguise(text.splitlines(), source)
     content = "\n".join(line for _, line in disguised).encode()
-    found = look_at(content)
+    found = reading_of(content)
     left, faults = named(plain), {fault.line for fault in found.unread}
     if not found.tables and all(line.startswith("#") for _, line in disguised):
         return Seen([], [], [])  # so few lines are comments, and the command says so
@@ -301,7 +290,7 @@ def test_a_part_of_a_report_is_never_another(
     source = random.Random(1)
     inner = DISGUISES[other](part, source)
     outer = DISGUISES[disguise]([line for _, line in inner], source)
-    found = look_at("\n".join(line for _, line in outer).encode())
+    found = reading_of("\n".join(line for _, line in outer).encode())
     whole = {cache.name for table in plain_of(TEXTS[report]).tables for cache in table.caches}
     whole.add(UNNAMED)
     cut = {word for line in (part[:1] + part[-1:]) for word in line.split()}
