@@ -168,12 +168,19 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
         return true;
 }
 
-/* Samples a large block that is handed out, unless it is NULL. */
-static void *profiled(void *block, size_t bytes)
+/* Makes a large block that is handed out a sample, unless it is NULL. */
+static void *sampled(void *block, size_t bytes)
 {
-        if (is_profiling() && block && sample_falls(round_up(bytes, PAGE_SIZE)))
+        if (block)
                 sample_large(block, round_up(bytes, PAGE_SIZE));
         return block;
+}
+
+static void *profiled(void *block, size_t bytes)
+{
+        bool falls = is_profiling() && sample_falls(round_up(bytes, PAGE_SIZE));
+
+        return falls ? sampled(block, bytes) : block;
 }
 
 static void *large_alloc_charged(size_t bytes, size_t align, gfp_t flags)
@@ -206,9 +213,7 @@ void *accounted_drawn_alloc(size_t bytes, gfp_t flags, bool is_sample)
 {
         void *block = large_alloc_charged(bytes, PAGE_SIZE, flags);
 
-        if (is_sample && block)
-                sample_large(block, round_up(bytes, PAGE_SIZE));
-        return block;
+        return is_sample ? sampled(block, bytes) : block;
 }
 
 /* Takes the block's sample before another thread may get the block; 0 if it is no sample. */
