@@ -29,7 +29,7 @@ enum {
         ASCII = 1 << 6,
         LINE_TABLE_MOST = 1 << 16, /* bytes */
         KNOWN_BITS = 12,
-        BATCH = 8, /* frames that are read at a time */
+        BATCH = 8, /* frames that are read at a time; they lie on the stack of a call */
 };
 
 /* The interpreter's, if the program has one that the dynamic linker knows. */

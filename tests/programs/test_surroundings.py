@@ -17,7 +17,7 @@ Build = Callable[..., Path]
 THREADS = ("-pthread",)
 # Of all options but those with which calls walk the stack, and of those.
 STACK_BYTES = 2048
-WALKING_BYTES = 4352
+WALKING_BYTES = 4096
 # Each option that may be set, by a value that changes something.
 SMALL_STACK = (
     *("", "slots=locked", "classes=kernel", "classes=fine", "slab_merge=1", "order_cpus=possible"),
