@@ -178,7 +178,7 @@ struct kmem_cache *kmem_cache_create_args(const char *name, unsigned int size,
  * have been freed and nobody may use the cache any more; objects that remain are reported on
  * standard error, and their slabs leak; engine slob does not notice them (S7-45). Waits for blocks
  * given to kfree_rcu and, with SLAB_TYPESAFE_BY_RCU, until no reader can look at the cache's pages
- * any more (S8-08).
+ * any more (S8-08). A call with a cache that was destroyed ends the process with a line.
  */
 void kmem_cache_destroy(struct kmem_cache *cache);
 

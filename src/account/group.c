@@ -15,9 +15,9 @@
 #include <string.h>
 
 struct group_lock group_lock;
-struct list group_list = {&group_list, &group_list};
 struct kmem_group *process_group;
 
+static struct list group_list = {&group_list, &group_list}; /* under group_lock */
 static struct kmem_group process_record;
 static struct list free_records = {&free_records, &free_records};
 static uint32_t turned_on;

@@ -72,9 +72,6 @@ static inline void group_lock_drop(void)
         store_release(&group_lock.held, 0);
 }
 
-/* Under group_lock. */
-extern KMEM_HIDDEN struct list group_list;
-
 /* The group that everything of the process is charged to, or NULL; set before the first cache. */
 extern KMEM_HIDDEN struct kmem_group *process_group;
 

@@ -43,6 +43,7 @@ static KMEM_NOINLINE int alloc_bulk_rest(struct kmem_cache *cache, gfp_t flags, 
 {
         if (heap_is_foreign())
                 return bound.calls->cache_alloc_bulk(cache, flags, count, objects);
+        cache_check(cache, "kmem_cache_alloc_bulk");
         if (count > INT_MAX)
                 return alloc_bulk_failed(cache, flags, objects, taken);
         if (cache_is_closed(cache) || wants_account(flags))
@@ -120,6 +121,7 @@ static KMEM_NOINLINE void free_bulk_rest(struct kmem_cache *cache, size_t count,
                 bound.calls->cache_free_bulk(cache, count, objects);
                 return;
         }
+        cache_check_free(cache, "kmem_cache_free_bulk");
         while (count) {
                 unsigned int piece = (unsigned int)min_of(count, (size_t)BULK_PIECE);
 

@@ -154,6 +154,7 @@ KMEM_PUBLIC void kmem_cache_destroy(struct kmem_cache *cache)
                 return;
         }
         check_may_wait("kmem_cache_destroy");
+        cache_check(cache, "kmem_cache_destroy");
         kfree_rcu_wait();
         type_safe = cache->flags & SLAB_TYPESAFE_BY_RCU;
         if (type_safe)
@@ -169,6 +170,7 @@ KMEM_PUBLIC int kmem_cache_shrink(struct kmem_cache *cache)
 {
         if (heap_is_foreign())
                 return bound.calls->cache_shrink(cache);
+        cache_check(cache, "kmem_cache_shrink");
         if (cache->sheaves_as_7_0)
                 kfree_rcu_close_sheaves(cache);
         kfree_rcu_release();
@@ -190,6 +192,7 @@ static KMEM_NOINLINE void *cache_alloc_slow(struct kmem_cache *cache, gfp_t flag
 
         if (heap_is_foreign())
                 return bound.calls->cache_alloc(cache, flags);
+        cache_check(cache, "kmem_cache_alloc");
         object = cache_is_closed(cache) || wants_account(flags)
                          ? accounted_alloc(cache, flags, NODE_ANY, &refused)
                          : percpu_alloc_slow(cache);

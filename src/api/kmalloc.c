@@ -62,15 +62,23 @@ static KMEM_NOINLINE void *kmalloc_with_flags(void *object, size_t size, gfp_t f
                 return kmalloc_slow(size, flags);
         }
         if (flags & __GFP_ZERO)
-                memset(object, 0, caches_by_index[offset >> PAIR_SHIFT]->object_size);
+                memset(object, 0,
+                       load_acquire(&caches_by_index[offset >> PAIR_SHIFT])->object_size);
         return object;
 }
 
 KMEM_FAST_CALL void *kmalloc(size_t size, gfp_t flags)
 {
+        /*
+         * Acquire: pairs with classes_init's release. Here, in front of the other words, because two
+         * threads' first calls may meet; whoever calls malloc in a second thread has allocated before.
+         */
+        size_t limit = load_acquire(&fast.malloc_limit);
+
         load_for_pop();
-        if (likely(size - 1 < fast.malloc_limit)) {
-                uint32_t offset = front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT];
+        if (likely(size - 1 < limit)) {
+                uint32_t offset =
+                        load_folded(&front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
                 void *object = percpu_alloc_class(offset);
 
                 if (likely(object)) {
@@ -109,7 +117,8 @@ KMEM_FAST_CALL void kfree(const void *block)
 
 KMEM_PUBLIC void kfree_sensitive(const void *block)
 {
-        size_t bytes = ksize(block);
+        size_t bytes =
+                ZERO_OR_NULL_PTR(block) ? 0 : owner_block_usable_bytes(block, "kfree_sensitive");
 
         if (bytes) {
                 memset((void *)block, 0, bytes);
@@ -126,7 +135,7 @@ KMEM_PUBLIC size_t ksize(const void *block)
 {
         if (ZERO_OR_NULL_PTR(block))
                 return 0;
-        return owner_block_usable_bytes(block);
+        return owner_block_usable_bytes(block, "ksize");
 }
 
 KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
@@ -192,7 +201,7 @@ KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
         if (size == 0 || size > round_down(KMALLOC_MAX_SIZE, PAGE_SIZE) || !heap_ready())
                 return size;
         if (hardened_is_on())
-                return hardened_round(size);
+                return hardened_round(size, 1);
         if (size > class_bytes_max())
                 return round_up(size, PAGE_SIZE);
         cache = class_cache(CLASS_KMALLOC, size);

@@ -36,6 +36,7 @@ KMEM_PUBLIC void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, i
 
         if (wish == NODE_ANY)
                 return kmem_cache_alloc(cache, flags);
+        cache_check(cache, "kmem_cache_alloc_node");
         object = alloc_on_node(cache, flags, wish, CALL_SITE, &refused);
         return likely(object) ? object : cache_alloc_failed(cache, flags);
 }

@@ -24,11 +24,17 @@ size_t owner_block_bytes(const void *block)
         return block_bytes(block);
 }
 
-size_t owner_block_usable_bytes(const void *block)
+size_t owner_block_usable_bytes(const void *block, const char *call)
 {
         if (!heap_ready())
                 return heap_is_foreign() ? bound.calls->block_bytes(block) : 0;
-        return block_usable_bytes(block);
+        return block_usable_bytes(block, call);
+}
+
+/* For the table: the other library asks for realloc, too. */
+static size_t bytes_for_other(const void *block)
+{
+        return heap_ready() ? block_usable_bytes(block, NULL) : 0;
 }
 
 void *owner_block_resize(enum class_table table, void *block, size_t old, size_t size,
@@ -80,28 +86,45 @@ static KMEM_NOINLINE void free_hardened_by_lock(void *block, const char *call, c
                 owner_block_free_at(block, call, site);
 }
 
-/* The frequent case of a free of a hardened block, which keeps no register for a call. */
-static KMEM_NOINLINE void free_hardened(void *block, const char *call, const void *site)
+/*
+ * Whether a hardened block was freed that is a frequent case: that calls nothing, so its callers keep no register, nor do
+ * they read where they were called. Nothing is contained without option protect=hardened, nor in another library's heap.
+ */
+static KMEM_ALWAYS_INLINE bool free_hardened(void *block, enum block_form form)
 {
-        if (likely(!is_recording())) {
-                /* A function of its own, so that the way of a single thread has nothing to keep for a lock. */
-                if (hardened_has_threads()) {
-                        free_hardened_by_lock(block, call, site);
-                        return;
-                }
-                if (likely(hardened_free_often(block, SIZE_MAX, block_form_of(call), false)))
-                        return;
-        }
-        owner_block_free_at(block, call, site);
+        return likely(hardened_contains(block)) && likely(!is_recording()) &&
+               likely(!hardened_has_threads()) &&
+               likely(hardened_free_often(block, SIZE_MAX, form, false));
+}
+
+/* The way of threads is a function of its own, so that the one of a single thread has nothing to keep for a lock. */
+static KMEM_ALWAYS_INLINE void free_otherwise(void *block, const char *call, const void *site)
+{
+        if (hardened_contains(block) && likely(!is_recording()) && hardened_has_threads())
+                free_hardened_by_lock(block, call, site);
+        else
+                owner_block_free_at(block, call, site);
 }
 
 KMEM_NOINLINE void owner_block_free_slow(void *block, const char *call)
 {
-        /* Nothing is contained without option protect=hardened, nor in another library's heap. */
-        if (hardened_contains(block))
-                free_hardened(block, call, CALL_SITE);
+        if (!free_hardened(block, FORM_MALLOC))
+                free_otherwise(block, call, CALL_SITE);
+}
+
+KMEM_NOINLINE void owner_block_delete_slow(void *block)
+{
+        if (!free_hardened(block, FORM_NEW))
+                free_otherwise(block, "operator delete", CALL_SITE);
+}
+
+/* For the table. */
+static void free_for_other(void *block, const char *call)
+{
+        if (block_form_of(call) == FORM_NEW)
+                owner_block_delete_slow(block);
         else
-                owner_block_free_at(block, call, CALL_SITE);
+                owner_block_free_slow(block, call);
 }
 
 KMEM_NOINLINE void owner_block_free_sized(void *block, size_t size, const char *call)
@@ -134,9 +157,9 @@ const struct heap_calls kmem_heap_calls = {
         .block_alloc = owner_block_alloc,
         .block_alloc_aligned = owner_block_alloc_aligned,
         .block_alloc_accounted = owner_block_alloc_accounted,
-        .block_bytes = owner_block_usable_bytes,
+        .block_bytes = bytes_for_other,
         .size_roundup = kmalloc_size_roundup,
-        .block_free = owner_block_free_slow,
+        .block_free = free_for_other,
         .belongs_to_libc = belongs_to_libc,
         .report_bad_free = report_bad_free,
         .block_resize = block_resize,

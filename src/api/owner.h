@@ -104,7 +104,8 @@ static inline void *owner_block_alloc_accounted(size_t size, gfp_t flags, const 
 }
 
 KMEM_HIDDEN size_t owner_block_bytes(const void *block);
-KMEM_HIDDEN size_t owner_block_usable_bytes(const void *block);
+/* @call: the name of the public call. */
+KMEM_HIDDEN size_t owner_block_usable_bytes(const void *block, const char *call);
 KMEM_HIDDEN void *owner_block_resize(enum class_table table, void *block, size_t old, size_t size,
                                      const void *site);
 KMEM_HIDDEN void *owner_block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags,
@@ -113,10 +114,12 @@ KMEM_HIDDEN bool owner_belongs_to_libc(const void *block);
 KMEM_HIDDEN void owner_report_bad_free(const char *call, void *block, const char *wrong);
 
 /*
- * The slow half of every free; @call names the caller's function in reports. Keeps errno. NULL is
+ * The slow half of every free but operator delete; @call names the caller's function in reports. Keeps errno. NULL is
  * no block, and nothing happens. Other small addresses are bad frees here.
  */
 KMEM_HIDDEN void owner_block_free_slow(void *block, const char *call);
+/* Of operator delete. */
+KMEM_HIDDEN void owner_block_delete_slow(void *block);
 /* The slow half of kfree's family, to which no address up to ZERO_SIZE_PTR is a block (S8-40). */
 KMEM_HIDDEN void owner_block_kfree_slow(void *block, const char *call);
 /* owner_block_free_slow with the size that the caller knows; another library's heap does not look at it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The only parser of settings. Runs once, before the first allocation, on static memory.
+ * The only parser of settings. Runs once, before the first allocation, on static memory. In the
+ * tool that `kmem run` asks before it starts a program, it only checks them.
  */
 #define _GNU_SOURCE
 #include "base/options.h"
@@ -130,6 +131,16 @@ static struct cache_value {
 } cache_values[CACHE_VALUES_MAX] KMEM_SPARSE;
 static unsigned int cache_value_count;
 
+/* Where settings are only checked, a single line says what is wrong, and nothing of defaults. */
+static bool checking;
+static unsigned int faults;
+
+#define FAULT(outcome, format, ...)                                                                \
+        do {                                                                                       \
+                if (!faults++ || !checking)                                                        \
+                        message(format "%s", ##__VA_ARGS__, checking ? "" : outcome);              \
+        } while (0)
+
 /* Position of a word in a space-separated list, or -1. */
 static int choice_position(const char *choices, const char *word)
 {
@@ -182,8 +193,8 @@ static bool parse_value(const struct setting *setting, const char *name, const c
         if (setting->kind == KIND_LETTERS) {
                 if (parse_letters(setting, text, value))
                         return true;
-                message("option %s=%s: expected letters of %s, or - for none; the default stays",
-                        name, text, setting->choices);
+                FAULT("; the default stays", "option %s=%s: expected letters of %s, or - for none",
+                      name, text, setting->choices);
                 return false;
         }
         if (setting->kind == KIND_CHOICE) {
@@ -193,21 +204,21 @@ static bool parse_value(const struct setting *setting, const char *name, const c
                         *value = (uint64_t)position;
                         return true;
                 }
-                message("option %s=%s: expected one of: %s; the default stays", name, text,
-                        setting->choices);
+                FAULT("; the default stays", "option %s=%s: expected one of: %s", name, text,
+                      setting->choices);
                 return false;
         }
         if ((size ? number_bytes : number_whole)(text, value) && *value <= setting->most &&
             (*value >= setting->least || (or_none && !*value)))
                 return true;
         if (size)
-                message("option %s=%s: expected %s%s%lu to %lu bytes, with K, M, G or T if wanted; "
-                        "the default stays",
-                        name, text, or_auto ? "auto, " : "", or_none ? "0, or " : "",
-                        (unsigned long)setting->least, (unsigned long)setting->most);
+                FAULT("; the default stays",
+                      "option %s=%s: expected %s%s%lu to %lu bytes, with K, M, G or T if wanted",
+                      name, text, or_auto ? "auto, " : "", or_none ? "0, or " : "",
+                      (unsigned long)setting->least, (unsigned long)setting->most);
         else
-                message("option %s=%s: expected a number from %lu to %lu; the default stays", name,
-                        text, (unsigned long)setting->least, (unsigned long)setting->most);
+                FAULT("; the default stays", "option %s=%s: expected a number from %lu to %lu",
+                      name, text, (unsigned long)setting->least, (unsigned long)setting->most);
         return false;
 }
 
@@ -261,9 +272,10 @@ static bool set_faults(const char *text, struct failslab_rule *place)
                 *place = rule;
                 return true;
         }
-        message("option failslab=%s: expected INTERVAL:PROBABILITY, 1 or more and 0 to 100, "
-                "with :SPACE or :SPACE:TIMES behind if wanted; the default stays",
-                text);
+        FAULT("; the default stays",
+              "option failslab=%s: expected INTERVAL:PROBABILITY, 1 or more and 0 to 100, "
+              "with :SPACE or :SPACE:TIMES behind if wanted",
+              text);
         return false;
 }
 
@@ -275,10 +287,11 @@ static bool set_sizes(const struct setting *setting, const char *text, struct si
                 *place = list;
                 return true;
         }
-        message("option %s=%s: expected at most %zu numbers from %lu to %lu, ascending, "
-                "with ':' between them; the default stays",
-                setting->name, text, array_size(list.sizes), (unsigned long)setting->least,
-                (unsigned long)setting->most);
+        FAULT("; the default stays",
+              "option %s=%s: expected at most %zu numbers from %lu to %lu, ascending, "
+              "with ':' between them",
+              setting->name, text, array_size(list.sizes), (unsigned long)setting->least,
+              (unsigned long)setting->most);
         return false;
 }
 
@@ -305,8 +318,8 @@ static bool set_global(const struct setting *setting, const char *text)
                 return set_faults(text, (struct failslab_rule *)(void *)place);
         if (setting->kind == KIND_TEXT) {
                 if (strlen(text) >= sizeof(options.slabinfo)) {
-                        message("option %s: expected at most %zu characters; ignored",
-                                setting->name, sizeof(options.slabinfo) - 1);
+                        FAULT("; ignored", "option %s: expected at most %zu characters",
+                              setting->name, sizeof(options.slabinfo) - 1);
                         return false;
                 }
                 strcpy(place, text);
@@ -328,10 +341,18 @@ static void set_for_cache(const char *name, size_t pattern_length, enum cache_op
 
         if (!parse_value(&cache_settings[option], name, text, &value))
                 return;
+        if (strcspn(name, "*") + 1 < pattern_length) {
+                FAULT("; ignored",
+                      "option %s: expected * at the end of the caches' names only, as in "
+                      "kmalloc-*.%s",
+                      name, cache_settings[option].name);
+                return;
+        }
         if (cache_value_count == CACHE_VALUES_MAX || pattern_length >= PATTERN_BYTES) {
-                message("option %s: expected at most %d settings of caches, names under %d "
-                        "characters; ignored",
-                        name, CACHE_VALUES_MAX, PATTERN_BYTES);
+                FAULT("; ignored",
+                      "option %s: expected at most %d settings of caches, names under %d "
+                      "characters",
+                      name, CACHE_VALUES_MAX, PATTERN_BYTES);
                 return;
         }
         memcpy(entry->pattern, name, pattern_length);
@@ -351,7 +372,7 @@ static void report_unknown(const char *name)
                 text_add(&text, "%s ", settings[i].name);
         for (size_t i = 0; i < array_size(cache_settings); i++)
                 text_add(&text, "%s[CACHE.]%s", i ? " " : "", cache_settings[i].name);
-        message("unknown option \"%s\"; there are: %s", name, known);
+        FAULT("", "unknown option \"%s\"; there are: %s", name, known);
 }
 
 /*
@@ -371,7 +392,7 @@ static void parse_entry(char *entry)
         char *dot;
 
         if (!value) {
-                message("option \"%s\": expected name=value", entry);
+                FAULT("", "option \"%s\": expected name=value", entry);
                 return;
         }
         *value++ = '\0';
@@ -385,7 +406,8 @@ static void parse_entry(char *entry)
         /* Cache names may hold dots, option names do not. */
         dot = strrchr(entry, '.');
         for (unsigned int option = 0; option < CACHE_OPTIONS; option++)
-                if (strcmp(cache_settings[option].name, dot ? dot + 1 : entry) == 0) {
+                if (dot != entry &&
+                    strcmp(cache_settings[option].name, dot ? dot + 1 : entry) == 0) {
                         if (of_kernel && options_for_cache("", option, &ignored))
                                 return;
                         set_for_cache(entry, dot ? (size_t)(dot - entry) : 0,
@@ -437,18 +459,16 @@ bool options_are_given(void)
         return find_variable() != NULL;
 }
 
-/* False if it is not set or too long. */
-static bool read_variable(char *text)
+/* False if @given is NULL or too long. */
+static bool take_text(const char *given, char *text)
 {
-        const char *found = find_variable();
-
-        if (!found)
+        if (!given)
                 return false;
-        if (strlen(found) >= TEXT_BYTES) {
-                message("KMEM_OPTIONS: expected at most %d characters; ignored", TEXT_BYTES - 1);
+        if (strlen(given) >= TEXT_BYTES) {
+                FAULT("; ignored", "KMEM_OPTIONS: expected at most %d characters", TEXT_BYTES - 1);
                 return false;
         }
-        strcpy(text, found);
+        strcpy(text, given);
         return true;
 }
 
@@ -458,10 +478,10 @@ static void read_options_file(const char *path, char *text)
         size_t used;
 
         if (!file_read_all(path, text, TEXT_BYTES, &used))
-                message("KMEM_OPTIONS=@%s: cannot read this file", path);
+                FAULT("", "KMEM_OPTIONS=@%s: cannot read this file", path);
         else if (used == TEXT_BYTES)
-                message("KMEM_OPTIONS=@%s: expected at most %d characters in this file; ignored",
-                        path, TEXT_BYTES - 1);
+                FAULT("; ignored", "KMEM_OPTIONS=@%s: expected at most %d characters in this file",
+                      path, TEXT_BYTES - 1);
         else
                 return;
         text[0] = '\0';
@@ -510,17 +530,32 @@ static void agree_on_protection(void)
                 options.bad_free = BAD_FREE_ABORT;
 }
 
+static KMEM_SPARSE char entries[TEXT_BYTES];
+
+/* The text as KMEM_OPTIONS would have it; false if there is none to take. */
+static bool parse_text(const char *given)
+{
+        if (!take_text(given, entries))
+                return false;
+        parse_parts(entries, ",\n", parse_entry_or_file);
+        return true;
+}
+
+bool options_are_right(const char *given)
+{
+        checking = true;
+        parse_text(given);
+        return !faults;
+}
+
 void options_init(void)
 {
-        static KMEM_SPARSE char text[TEXT_BYTES];
-
         /* A program with more rights than its caller ignores the caller's settings. */
-        if (system_is_privileged() || !read_variable(text))
+        if (system_is_privileged() || !parse_text(find_variable()))
                 return;
-        parse_parts(text, ",\n", parse_entry_or_file);
         of_kernel = true;
-        strcpy(text, kernel_options(options.kernel));
-        parse_parts(text, ",", parse_entry);
+        strcpy(entries, kernel_options(options.kernel));
+        parse_parts(entries, ",", parse_entry);
         agree_on_protection();
 }
 

@@ -143,6 +143,9 @@ enum cache_option {
 KMEM_HIDDEN bool options_are_given(void);
 /* Parses KMEM_OPTIONS into options; single-threaded, after system_init. */
 KMEM_HIDDEN void options_init(void);
+/* Whether all of a text like KMEM_OPTIONS can be taken; a message names the first fault. Not in a
+   process that has a heap. */
+KMEM_HIDDEN bool options_are_right(const char *given);
 
 /* The origin of a cache's value; a later origin wins. */
 enum option_source { OPTION_UNSET, OPTION_FOR_ALL, OPTION_FOR_PREFIX, OPTION_FOR_NAME };

@@ -30,4 +30,13 @@ static inline struct kmem_cache *cache_of(const void *address)
                        : NULL;
 }
 
+/* The cache of an index, if it is still the one of that birth; NULL if that cache is gone. */
+static inline struct kmem_cache *cache_born(uint32_t index, uint64_t birth)
+{
+        /* Acquire, with percpu_setup and percpu_retire. */
+        struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
+
+        return cache && cache->birth == birth ? cache : NULL;
+}
+
 #endif

@@ -20,17 +20,11 @@
 #include <errno.h>
 #include <string.h>
 
-/* libc's own free, for option bad_free=libc; glibc exports it under this name. */
-extern void __libc_free(void *block) __attribute__((weak));
-
 /* A smaller object would waste most of a mapping of its own. */
 enum { MAPPED_ALONE_BYTES = 2048 };
 
 /* Longer blocks of calloc leave pages alone that were never touched. */
 enum { CLEARED_MOST = 256 << 10 };
-
-/* Nothing is mapped below it, so libc has no block there either. */
-enum { LEAST_ADDRESS = 4096 };
 
 /* The alignment of malloc's blocks in bytes; for kmalloc the engine has its own rule. */
 static size_t exact_align(enum class_table table)
@@ -307,29 +301,14 @@ size_t block_request(const void *block)
                                                          : block_bytes(block);
 }
 
-size_t block_usable_bytes(const void *block)
+size_t block_usable_bytes(const void *block, const char *call)
 {
         size_t bytes = block_bytes(block);
 
+        if (unlikely(!bytes) && hardened_is_on() && call)
+                refuse_unknown(block, call);
         block_set_request((void *)block, bytes);
         return bytes;
-}
-
-bool belongs_to_libc(const void *block)
-{
-        return options.bad_free == BAD_FREE_LIBC && !heap_contains(block) &&
-               (uintptr_t)block >= LEAST_ADDRESS;
-}
-
-void report_bad_free(const char *call, void *block, const char *wrong)
-{
-        if (belongs_to_libc(block) && __libc_free) {
-                __libc_free(block);
-                return;
-        }
-        if (options.bad_free != BAD_FREE_IGNORE)
-                fatal_call("%s(%p): %s", call, block, wrong);
-        message("%s(%p): %s; ignored", call, block, wrong);
 }
 
 static KMEM_NOINLINE void free_sample(void *block, const char *call)

@@ -8,10 +8,12 @@
 #include "base/options.h"
 #include "engines/debug/debug.h"
 #include "heap/accounted.h"
+#include "machine/fatal.h"
 #include "machine/message.h"
 #include "percpu/figures.h"
 #include "percpu/handed.h"
 #include "percpu/stock.h"
+#include "profile/sample.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -69,6 +71,41 @@ bool cache_would_have_sheaves(const char *name, slab_flags_t flags)
 
 static uint64_t births; /* under cache_mutex */
 
+/*
+ * Records of destroyed caches, oldest first; under cache_mutex. They are not metadata's to reuse: its
+ * links would lie where kmem_cache_alloc of a destroyed cache reads the offset of its pair. That is 0
+ * here, so the call finds nothing on its fast path, and its slow path sees that nobody has the cache.
+ * A record becomes a cache again when RETIRED_LEAST others wait.
+ */
+enum { RETIRED_LEAST = 16 };
+static struct list retired = {&retired, &retired};
+uint32_t caches_retired;
+
+static struct kmem_cache *take_record_locked(void)
+{
+        struct kmem_cache *record;
+
+        if (caches_retired <= RETIRED_LEAST)
+                return metadata_alloc(cache_record_bytes());
+        record = container_of(retired.next, struct kmem_cache, list);
+        list_remove(&record->list);
+        caches_retired--;
+        memset(record, 0, cache_record_bytes());
+        return record;
+}
+
+static void retire_record_locked(struct kmem_cache *cache)
+{
+        list_add_tail(&cache->list, &retired);
+        caches_retired++;
+}
+
+void cache_was_destroyed(const struct kmem_cache *cache, const char *call)
+{
+        fatal_call("%s(%p): the cache \"%s\" was destroyed already, and can no longer be used",
+                   call, (const void *)cache, cache->name);
+}
+
 /* The newest cache older than @birth, 0 for the newest of all; NULL at the end. */
 struct kmem_cache *cache_before_locked(uint64_t birth)
 {
@@ -106,7 +143,7 @@ static int share_pages_locked(const struct engine *engine)
 int cache_make_locked(const char *name, const struct kmem_cache_args *args, uint32_t size,
                       slab_flags_t flags, struct kmem_cache **made)
 {
-        struct kmem_cache *cache = metadata_alloc(cache_record_bytes());
+        struct kmem_cache *cache = take_record_locked();
         int error;
 
         if (!cache)
@@ -205,7 +242,8 @@ int cache_create_locked(const char *given, unsigned int size, const struct kmem_
         like = find_mergeable_locked(name, size, args, flags);
         if (!like || !alias_add_locked(like, name))
                 return cache_make_locked(name, args, size, flags, cache);
-        like->references++;
+        /* Relaxed: cache_check reads it. */
+        store_relaxed(&like->references, like->references + 1);
         like->object_size = max_of(like->object_size, size);
         if (like->usable_bytes)
                 like->usable_bytes = like->object_size;
@@ -217,7 +255,8 @@ int cache_create_locked(const char *given, unsigned int size, const struct kmem_
 
 void cache_drop_locked(struct kmem_cache *cache)
 {
-        if (--cache->references == 0) {
+        store_relaxed(&cache->references, cache->references - 1);
+        if (!cache->references) {
                 list_remove(&cache->list);
                 alias_remove_all_locked(cache);
                 percpu_flush(cache, true);
@@ -226,7 +265,7 @@ void cache_drop_locked(struct kmem_cache *cache)
                         figures_show_cache(cache);
                 } else {
                         percpu_retire(cache);
-                        metadata_free(cache, cache_record_bytes());
+                        retire_record_locked(cache);
                 }
         } else {
                 figures_show_cache(cache);
@@ -258,10 +297,25 @@ KMEM_COLD void *cache_alloc_failed(struct kmem_cache *cache, gfp_t flags)
         return NULL;
 }
 
+/*
+ * A block that lies in no page of a cache is freed whatever cache the caller names, as kfree would free it; but only a
+ * sample or a guarded object can be that cache's.
+ */
+static KMEM_COLD void check_outside(const struct kmem_cache *cache, const void *block)
+{
+        bool sampled = in_sample_region(block);
+        const struct kmem_cache *own = sampled ? sample_cache(block) : NULL;
+
+        if (sampled ? own && own != cache : block_bytes(block) != 0)
+                message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s",
+                        cache->name, block, own ? own->name : "malloc or kmalloc");
+}
+
 void cache_free_at(struct kmem_cache *cache, void *object, const void *site)
 {
         struct kmem_cache *own = cache_of(object);
 
+        cache_check_free(cache, "kmem_cache_free");
         if (own && own == cache->engine->shared) {
                 /* The pages do not tell the cache, so the function believes the caller. */
                 if (cache_is_closed(cache))
@@ -273,5 +327,7 @@ void cache_free_at(struct kmem_cache *cache, void *object, const void *site)
         }
         if (own && own != cache)
                 report_stranger(cache, own, object);
+        if (!own)
+                check_outside(cache, object);
         block_free_at(object, "kmem_cache_free", site);
 }

@@ -102,11 +102,11 @@ void classes_init(void)
         coarse = options.classes == CLASSES_AUTO;
         /*
          * With locked slots the limit only saves the class search; the fast path finds no slot. Hardened blocks
-         * never take the fast path.
+         * never take the fast path. Release, behind all other words of the fast path: pairs with kmalloc's acquire.
          */
-        fast.malloc_limit = hardened_is_on() ? 0 : class_bytes_max();
         fast.heap_bytes = options.check == CHECK_SHEAF ? 0 : heap.accessible_bytes;
         fast.heap_units = fast.heap_bytes >> UNIT_SHIFT;
+        store_release(&fast.malloc_limit, hardened_is_on() ? 0 : class_bytes_max());
 }
 
 size_t class_bytes_max(void)

@@ -43,6 +43,23 @@ KMEM_HIDDEN int cache_create_locked(const char *given, unsigned int size,
                                     struct kmem_cache **cache);
 /* Ends the cache if no other name stands for it. A cache with objects in use stays, unlisted. */
 KMEM_HIDDEN void cache_drop_locked(struct kmem_cache *cache);
+/* Records of destroyed caches that are kept for reuse; under cache_mutex. */
+extern KMEM_HIDDEN uint32_t caches_retired;
+/* Says that @call got a cache that was destroyed, and ends the process. */
+KMEM_HIDDEN void cache_was_destroyed(const struct kmem_cache *cache, const char *call)
+        __attribute__((noreturn, cold));
+/* On the slow paths of calls that get a cache. Relaxed: the caller is to keep its cache alive. */
+static inline void cache_check(const struct kmem_cache *cache, const char *call)
+{
+        if (unlikely(!load_relaxed(&cache->references)))
+                cache_was_destroyed(cache, call);
+}
+/* On those of frees: a cache that was destroyed with objects left still takes these back. */
+static inline void cache_check_free(const struct kmem_cache *cache, const char *call)
+{
+        if (unlikely(!cache->pair_offset))
+                cache_was_destroyed(cache, call);
+}
 
 /*
  * Makes a cache without checks of arguments and without merging; 0 or an errno. Its name has at
@@ -66,6 +83,8 @@ KMEM_HIDDEN void cache_free_at(struct kmem_cache *cache, void *object, const voi
  */
 KMEM_HIDDEN struct kmem_cache *cache_before_locked(uint64_t birth);
 
+/* Whether a cache with this name and these flags would have sheaves: its engine and debugging say so. */
+KMEM_HIDDEN bool cache_would_have_sheaves(const char *name, slab_flags_t flags);
 /* Whether other caches may be merged with the cache (S4-40, S4-47). */
 KMEM_HIDDEN bool cache_is_mergeable(const struct kmem_cache *cache);
 /* kmem_cache_shrink, but it leaves kfree_rcu's blocks. cache_mutex may be held. */
@@ -90,8 +109,6 @@ KMEM_HIDDEN void alias_remove_all_locked(const struct kmem_cache *cache);
  * none.
  */
 KMEM_HIDDEN struct kmem_cache *cache_named_locked(const char *name);
-/* Whether a cache with this name and these flags would have sheaves: its engine and debugging say so. */
-KMEM_HIDDEN bool cache_would_have_sheaves(const char *name, slab_flags_t flags);
 /* The name of the cache's directory in sysfs: the unique id, or its own name (S4-45). */
 KMEM_HIDDEN void cache_place_locked(const struct kmem_cache *cache, char place[CACHE_NAME_BYTES]);
 
@@ -140,9 +157,10 @@ KMEM_HIDDEN size_t block_bytes(const void *block);
 KMEM_HIDDEN bool block_is_empty(const void *block);
 /*
  * Usable bytes for a caller that may write to all of them: a debug cache then gives up its check of
- * the size that was asked for (S8-27).
+ * the size that was asked for (S8-27). Hardened, it refuses addresses at which no block starts, by the name
+ * @call; NULL: it answers 0.
  */
-KMEM_HIDDEN size_t block_usable_bytes(const void *block);
+KMEM_HIDDEN size_t block_usable_bytes(const void *block, const char *call);
 /* Bytes that were asked for, if a debug cache knows that, else usable bytes. */
 KMEM_HIDDEN size_t block_request(const void *block);
 /* Tells a debug cache that @size bytes of the block are wanted now. */
@@ -180,11 +198,16 @@ static inline size_t size_to_move_to(size_t old, size_t size, size_t most)
  */
 KMEM_HIDDEN void *block_resize(enum class_table table, void *block, size_t old, size_t size,
                                const void *site);
-/* Whether option bad_free=libc treats a block that is not ours as a block of libc's. */
-KMEM_HIDDEN bool belongs_to_libc(const void *block);
 /* For krealloc with __GFP_ACCOUNT; the content beyond @old is undefined. */
 KMEM_HIDDEN void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags,
                                          const void *site);
+
+/* bad_free.c */
+
+/* In place of an answer of ksize and the like, in the hardened heap. */
+KMEM_HIDDEN void refuse_unknown(const void *block, const char *call);
+/* Whether option bad_free=libc treats a block that is not ours as a block of libc's. */
+KMEM_HIDDEN bool belongs_to_libc(const void *block);
 /* Reports a pointer that cannot be freed, as option bad_free says. */
 KMEM_HIDDEN void report_bad_free(const char *call, void *block, const char *wrong);
 

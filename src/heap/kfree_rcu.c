@@ -3,17 +3,19 @@
  * Blocks that are freed after a grace period (S8-22).
  *
  * Pointers are collected in the open batch. A batch is closed when it is full, or old, or has
- * collected a sheaf's worth while no other batch waits. Closing takes a snapshot of the grace
+ * CLOSE_COUNT pointers while no other batch waits. Closing takes a snapshot of the grace
  * period that the batch needs, and queues it. Later calls free the batches at the front after their
  * grace period. Without memory for a batch a block waits in a second queue, linked through the head
  * in it. Caches with option sheaf_rule=7.0 collect objects in sheaves (percpu/rcu_sheaf.h), and a
- * third queue has the sheaves that are full.
+ * third queue has the sheaves that were full.
  *
  * Invariants:
  *  KFREE-1  A batch's snapshot is taken after its last pointer was put in, so it covers all of
  *           them.
  *  KFREE-2  Snapshots ascend along each queue (they are taken under the lock).
  *  KFREE-3  No function here waits for a callback: a callback may call all of them.
+ *  KFREE-4  A sheaf goes from its slot to the queue within one hold of the lock. So the barrier, which
+ *           empties all slots in a hold, finds each block of an earlier kfree_rcu in the queue then.
  *
  * Against: readers use the blocks until they leave their sections. Nothing here reads or writes a
  * block, but for its head, before its grace period is over. Frees happen without the lock.
@@ -130,9 +132,9 @@ static void queue_head(struct kmem_rcu_head *head, uintptr_t offset)
         lock_drop(&pending.lock);
 }
 
-static void queue_sheaf(struct rcu_sheaf *sheaf)
+static void queue_sheaf_locked(struct rcu_sheaf *sheaf)
 {
-        lock_take(&pending.lock);
+        debug_check(lock_is_held(&pending.lock));
         sheaf->next = NULL;
         sheaf->snapshot = rcu_snapshot(); /* KFREE-1, KFREE-2 */
         if (pending.first_sheaf)
@@ -140,6 +142,16 @@ static void queue_sheaf(struct rcu_sheaf *sheaf)
         else
                 store_relaxed(&pending.first_sheaf, sheaf);
         pending.last_sheaf = sheaf;
+}
+
+static void queue_full_sheaf(struct slot_cache *record)
+{
+        struct rcu_sheaf *sheaf;
+
+        lock_take(&pending.lock); /* KFREE-4 */
+        sheaf = rcu_sheaf_take_full(record);
+        if (sheaf)
+                queue_sheaf_locked(sheaf);
         lock_drop(&pending.lock);
 }
 
@@ -150,15 +162,19 @@ static void queue_sheaf(struct rcu_sheaf *sheaf)
 static bool collect_in_sheaf(void *block)
 {
         struct kmem_cache *cache = load_relaxed(&kernel_rule_is_used) ? cache_of(block) : NULL;
-        struct rcu_sheaf *full;
+        struct slot_cache *full;
+        bool collected;
 
         if (!cache || !cache->sheaves_as_7_0 || !load_relaxed(&cache->sheaf_capacity) ||
-            is_recording() || groups_are_on() || cache_is_checked(cache) ||
-            in_sample_region(block) || !rcu_sheaf_add(cache, block, &full))
+            is_recording() || groups_are_on() || cache_is_checked(cache) || in_sample_region(block))
                 return false;
-        if (full)
-                queue_sheaf(full);
-        return true;
+        /* Once more if another thread filled the sheaf and has not queued it yet. */
+        do {
+                collected = rcu_sheaf_add(cache, block, &full);
+                if (full)
+                        queue_full_sheaf(full);
+        } while (!collected && full);
+        return collected;
 }
 
 void kfree_rcu_close_sheaves(struct kmem_cache *cache)
@@ -167,7 +183,8 @@ void kfree_rcu_close_sheaves(struct kmem_cache *cache)
 
         if (!load_relaxed(&kernel_rule_is_used))
                 return;
-        /* No cache may end during a walk over all; pending.lock is outside cache_mutex. */
+        lock_take(&pending.lock); /* KFREE-4 */
+        /* No cache may end during a walk over all. */
         if (!cache)
                 lock_take(&cache_mutex);
         chain = rcu_sheaves_take(cache);
@@ -177,8 +194,9 @@ void kfree_rcu_close_sheaves(struct kmem_cache *cache)
                 struct rcu_sheaf *sheaf = chain;
 
                 chain = chain->next;
-                queue_sheaf(sheaf);
+                queue_sheaf_locked(sheaf);
         }
+        lock_drop(&pending.lock);
 }
 
 /*

@@ -58,6 +58,21 @@ static inline int64_t number_next(const char **text)
         return number > INT64_MAX ? INT64_MAX : (int64_t)number;
 }
 
+/*
+ * The range at *text, as "3" or "0-7" in the kernel's lists of CPUs and nodes; *text moves behind
+ * it. False if there is none, it falls, or it does not end below @limit.
+ */
+static inline bool number_range(const char **text, int64_t limit, int64_t *first, int64_t *last)
+{
+        *first = number_next(text);
+        *last = *first;
+        if (**text == '-') {
+                ++*text;
+                *last = number_next(text);
+        }
+        return *first >= 0 && *last >= *first && *last < limit;
+}
+
 /* False if @text is anything but a decimal number. */
 static inline bool number_whole(const char *text, uint64_t *number)
 {

@@ -40,14 +40,9 @@ void cpus_parse_list(const char *text, unsigned int *count, unsigned int *limit)
         *count = 0;
         *limit = 0;
         for (;;) {
-                int64_t first = number_next(&text);
-                int64_t last = first;
+                int64_t first, last;
 
-                if (*text == '-') {
-                        text++;
-                        last = number_next(&text);
-                }
-                if (first < 0 || last < first || last >= CPU_LIMIT) {
+                if (!number_range(&text, CPU_LIMIT, &first, &last)) {
                         *count = 0;
                         *limit = 0;
                         return;

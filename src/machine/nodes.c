@@ -38,14 +38,9 @@ static bool parse_mask(const char *text, uint64_t mask[NODE_MASK_WORDS])
 {
         memset(mask, 0, NODE_MASK_WORDS * sizeof(*mask));
         for (;;) {
-                int64_t first = number_next(&text);
-                int64_t last = first;
+                int64_t first, last;
 
-                if (*text == '-') {
-                        text++;
-                        last = number_next(&text);
-                }
-                if (first < 0 || last < first || last >= NODE_NUMBERS) {
+                if (!number_range(&text, NODE_NUMBERS, &first, &last)) {
                         memset(mask, 0, NODE_MASK_WORDS * sizeof(*mask));
                         return false;
                 }

@@ -478,16 +478,25 @@ bool system_purge(void *start, size_t bytes)
                                                MADV_DONTNEED));
 }
 
+/* Sandboxes that know madvise by its older advice kill the process for this one (sshd's does). */
+static bool advise_guards(void *start, size_t bytes, int advice)
+{
+        return !system_sandbox_was_told() &&
+               !system_call_failed(system_call(SYS_madvise, (long)start, (long)bytes, advice));
+}
+
+/* The kernel goes from mapping to mapping, and leaves its guards in those before one that takes none. */
 bool system_guard(void *start, size_t bytes)
 {
-        return !system_call_failed(
-                system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_INSTALL));
+        if (advise_guards(start, bytes, MADV_GUARD_INSTALL))
+                return true;
+        advise_guards(start, bytes, MADV_GUARD_REMOVE);
+        return false;
 }
 
 bool system_unguard(void *start, size_t bytes)
 {
-        return !system_call_failed(
-                system_call(SYS_madvise, (long)start, (long)bytes, MADV_GUARD_REMOVE));
+        return advise_guards(start, bytes, MADV_GUARD_REMOVE);
 }
 
 bool system_close(void *start, size_t bytes)

@@ -241,21 +241,6 @@ static KMEM_NOINLINE enum row_answer read_row(uintptr_t address, struct frame_ro
         return answer;
 }
 
-/*
- * Whether the kernel's code for the return from a signal's handler is at @address: the unwinder knows
- * it by its bytes where there is no row, and reads them like this.
- */
-static bool is_signal_return(uintptr_t address)
-{
-#ifdef __aarch64__
-        static const uint8_t code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4};
-#else
-        static const uint8_t code[] = {0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05};
-#endif
-
-        return memcmp((const void *)address, code, sizeof(code)) == 0;
-}
-
 /* ---- The walk ---------------------------------------------------------------------------- */
 
 struct frame {
@@ -316,6 +301,23 @@ static bool can_read(struct readable *readable, uintptr_t address)
                 return false;
         *place = page;
         return true;
+}
+
+/*
+ * Whether the kernel's code for the return from a signal's handler is at @address: the unwinder knows
+ * it by its bytes where there is no row. A program may have unmapped code that it never returns to, as
+ * Mono does at its end, so the bytes cannot be read unasked.
+ */
+static bool is_signal_return(struct readable *readable, uintptr_t address)
+{
+#ifdef __aarch64__
+        static const uint8_t code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4};
+#else
+        static const uint8_t code[] = {0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05};
+#endif
+
+        return can_read(readable, address) && can_read(readable, address + sizeof(code) - 1) &&
+               memcmp((const void *)address, code, sizeof(code)) == 0;
 }
 
 /*
@@ -388,7 +390,7 @@ static KMEM_NOINLINE enum step leave_slowly(struct readable *readable, struct fr
                 case ROW_FOUND:
                         break;
                 case ROW_NONE:
-                        if (is_signal_return(frame->return_address))
+                        if (is_signal_return(readable, frame->return_address))
                                 return STEP_UNKNOWN;
                         return leave_by_frame_pointer(readable, frame) ? STEP_DONE : STEP_END;
                 case ROW_UNKNOWN:

@@ -256,8 +256,9 @@ KMEM_HIDDEN bool system_can_read(const void *address);
 KMEM_HIDDEN bool system_purge(void *start, size_t bytes);
 /*
  * Gives the pages of accessible memory back and makes every touch of the range a fault, without a
- * mapping of its own; false from kernels before 6.13, and for locked memory. system_unguard takes
- * the guards away. Both ends lie on pages of the system.
+ * mapping of its own; false from kernels before 6.13, in a sandbox that the library was told of, and if a
+ * part of the range is locked memory: then no page of it is guarded, also none that was before.
+ * system_unguard takes the guards away. Both ends lie on pages of the system.
  */
 KMEM_HIDDEN bool system_guard(void *start, size_t bytes);
 KMEM_HIDDEN bool system_unguard(void *start, size_t bytes);

@@ -205,8 +205,8 @@ static KMEM_ALWAYS_INLINE void *aligned_fast(size_t align, size_t size)
         /* 0 for a size of 0, and for a size that is too large to be rounded. */
         if (unlikely(rounded - 1 >= fast.malloc_limit))
                 return NULL;
-        entry = front()->malloc_class[(rounded - 1) >> CLASS_STEP_SHIFT];
-        cache = caches_by_index[entry >> PAIR_SHIFT];
+        entry = load_folded(&front()->malloc_class[(rounded - 1) >> CLASS_STEP_SHIFT]);
+        cache = load_acquire(&caches_by_index[entry >> PAIR_SHIFT]);
         return likely(cache && cache->align >= align) ? percpu_alloc_class(entry) : NULL;
 }
 
@@ -315,7 +315,7 @@ KMEM_PUBLIC size_t malloc_usable_size(void *block)
         if (likely(cache && cache->usable_bytes) &&
             likely((uintptr_t)block % MALLOC_ALIGN_BYTES == 0 && !freed_is_marked(block)))
                 return cache->usable_bytes;
-        return block ? owner_block_usable_bytes(block) : 0;
+        return block ? owner_block_usable_bytes(block, "malloc_usable_size") : 0;
 }
 
 KMEM_PUBLIC void cfree(void *block)
@@ -330,10 +330,11 @@ KMEM_PUBLIC void free_sized(void *block, size_t size)
                 owner_block_free_sized(block, size, "free_sized");
 }
 
-/* A class may be larger for an alignment, so the size is not looked at. */
+/* As free_sized. */
 KMEM_PUBLIC void free_aligned_sized(void *block, size_t align, size_t size)
 {
-        (void)align;
-        (void)size;
-        owner_block_free(block, "free_aligned_sized");
+        if (hardened_contains(block))
+                owner_block_free_sized(block, hardened_round(size, align), "free_aligned_sized");
+        else
+                owner_block_free(block, "free_aligned_sized");
 }

@@ -9,14 +9,16 @@ enum { MALLOC_ALIGN_BYTES = 16 };
 
 /*
  * A malloc by the fast path; @limit is fast.malloc_limit or 0. Size 0 wraps around and takes the
- * slow path, as do sizes above @limit.
+ * slow path, as do sizes above @limit. The limit may be read behind the map, unlike kmalloc's: libc
+ * allocates before it makes a second thread, so the heap is up then.
  */
 static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size, size_t limit)
 {
         load_for_pop();
         if (unlikely(size - 1 >= limit))
                 return NULL;
-        return percpu_alloc_class(front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+        return percpu_alloc_class(
+                load_folded(&front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]));
 }
 
 /*

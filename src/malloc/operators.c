@@ -171,12 +171,13 @@ static KMEM_NOINLINE void delete_slow(void *object, void (*called)(void *object)
         if (one_is_replaced())
                 called(object);
         else
-                owner_block_free_slow(object, "operator delete");
+                owner_block_delete_slow(object);
 }
 
 OPERATOR_CALLED(void, plain_delete, "_ZdlPv", void *object)
 {
-        owner_block_free(object, "operator delete");
+        if (unlikely(!malloc_free_fast(object, load_folded(&fast.heap_units))))
+                owner_block_delete_slow(object);
 }
 
 OPERATOR_CALLED(void, array_delete, "_ZdaPv", void *object)

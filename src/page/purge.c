@@ -21,7 +21,7 @@
 
 enum {
         PASS_PAGES = 8192,  /* 32 MiB: a pass stays a matter of a few milliseconds */
-        CALL_PAGES = 512,   /* 2 MiB, some ten microseconds, in a call of the program's */
+        CALL_PAGES = 512,   /* 2 MiB, some tens of microseconds, in a call of the program's */
         PENDING_PAGES = 16, /* freed and handed out until the next look if more is due */
         JUDGED_PAGES = 512, /* given back before the delay is judged */
         LONGEST = 16,       /* times the option's delay */

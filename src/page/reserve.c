@@ -451,8 +451,9 @@ bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 
 bool zone_grow_locked(struct zone *zone, size_t chunks, uint32_t limit)
 {
-        size_t step = frontier.chunk_nodes ? ZONE_STEP : HEAP_STEP;
-        size_t ahead = 1 + min_of(zone->chunks / step, (size_t)AHEAD_CHUNKS_MAX);
+        size_t ahead = 1 + (frontier.chunk_nodes
+                                    ? zone->chunks / ZONE_STEP
+                                    : min_of(zone->chunks / HEAP_STEP, (uint32_t)AHEAD_CHUNKS_MAX));
 
         /* Locked memory is resident at once. */
         if (system_locks_memory())

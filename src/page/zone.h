@@ -140,8 +140,8 @@ static inline struct zone *zone_of(uint32_t number)
  */
 KMEM_HIDDEN bool frontier_grow_locked(struct zone *zone, size_t chunks, uint32_t limit);
 /*
- * As frontier_grow_locked, but by more chunks if there are several zones, so that zones do not
- * alternate all over the heap.
+ * As frontier_grow_locked, but by a part of the zone's size if that is more and may be had: several
+ * zones do not alternate all over the heap then, and a single zone makes fewer system calls.
  */
 KMEM_HIDDEN bool zone_grow_locked(struct zone *zone, size_t chunks, uint32_t limit);
 

@@ -12,16 +12,16 @@
 KMEM_HIDDEN bool percpu_take_quiet(void);
 
 /*
- * Called before the slot's @cache takes objects from its slabs. If the heap has grown by an eighth since the
- * last look, it looks at the slot's other caches, and empties those that nobody has used since then: so a
- * program that goes on to other sizes gets its pages from what the sizes before left. No lock may be held
- * that comes after cache_mutex.
+ * Called before the slot's @cache takes objects from its slabs. If the heap has grown by an eighth, and by a
+ * MiB, since the last look, it looks at the slot's other caches with objects above a page, and empties those
+ * that nobody has used since then: so a program that goes on to other sizes gets the pages that its former
+ * sizes left. No lock may be held that comes after cache_mutex.
  */
 KMEM_HIDDEN void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache);
 
 /*
  * Called for each count that finds the slot full of blocks of pages (REST-1), when one of @cache comes. Every
- * 64th has the slot's other caches looked at in that way, so that blocks of sizes that the program no longer
+ * 64th has the same caches looked at in that way, so that blocks of sizes that the program no longer
  * uses make room. Locks as above.
  */
 KMEM_HIDDEN void percpu_look_full(struct slot *slot, const struct kmem_cache *cache);

@@ -31,22 +31,12 @@ static void rcu_sheaf_free(struct rcu_sheaf *unused)
         metadata_free(unused, sizeof(*unused));
 }
 
-/* Puts an object into the slot's sheaf; returns the sheaf if that is full now. */
-static struct rcu_sheaf *collect_locked(struct slot_cache *record, void *object)
+static bool is_full(const struct rcu_sheaf *collecting)
 {
-        struct rcu_sheaf *collecting = record->rcu;
-        struct sheaf *sheaf = collecting->sheaf;
-
-        debug_check(lock_is_held(&record->engine.lock));
-        sheaf->object[sheaf->size] = object;
-        store_relaxed(&sheaf->size, sheaf->size + 1);
-        if (sheaf->size < sheaf->capacity)
-                return NULL;
-        store_relaxed(&record->rcu, NULL); /* rcu_sheaf_add peeks without the lock */
-        return collecting;
+        return collecting->sheaf->size >= collecting->sheaf->capacity;
 }
 
-bool rcu_sheaf_add(struct kmem_cache *cache, void *object, struct rcu_sheaf **full)
+bool rcu_sheaf_add(struct kmem_cache *cache, void *object, struct slot_cache **full)
 {
         struct slot *slot = slot_current();
         struct slot_cache *record = slot_record(&slot, cache);
@@ -66,28 +56,38 @@ bool rcu_sheaf_add(struct kmem_cache *cache, void *object, struct rcu_sheaf **fu
                 store_relaxed(&record->rcu, new);
                 new = NULL;
         }
-        collected = record->rcu != NULL;
+        collected = record->rcu && !is_full(record->rcu);
         if (collected)
-                *full = collect_locked(record, object);
+                sheaf_push(record->rcu->sheaf, object);
+        if (record->rcu && is_full(record->rcu))
+                *full = record;
         lock_drop(&record->engine.lock);
         if (new)
                 rcu_sheaf_free(new);
-        count_sheaf_events(cache, collected ? FREE_RCU_SHEAF : FREE_RCU_SHEAF_FAIL, 1);
+        if (collected || !*full)
+                count_sheaf_events(cache, collected ? FREE_RCU_SHEAF : FREE_RCU_SHEAF_FAIL, 1);
         return collected;
 }
 
-static struct rcu_sheaf *take_from_slot(struct slot *slot, uint32_t index)
+static struct rcu_sheaf *take_from_record(struct slot_cache *record, bool only_full)
 {
-        struct slot_cache *record = slot_peek(slot, index);
         struct rcu_sheaf *taken;
 
         if (!record || !load_relaxed(&record->rcu))
                 return NULL;
         lock_take(&record->engine.lock);
         taken = record->rcu;
-        store_relaxed(&record->rcu, NULL);
+        if (taken && only_full && !is_full(taken))
+                taken = NULL;
+        if (taken)
+                store_relaxed(&record->rcu, NULL); /* rcu_sheaf_add peeks without the lock */
         lock_drop(&record->engine.lock);
         return taken;
+}
+
+struct rcu_sheaf *rcu_sheaf_take_full(struct slot_cache *record)
+{
+        return take_from_record(record, true);
 }
 
 struct rcu_sheaf *rcu_sheaves_take(struct kmem_cache *cache)
@@ -102,7 +102,8 @@ struct rcu_sheaf *rcu_sheaves_take(struct kmem_cache *cache)
                 if (!there || !there->sheaves_as_7_0)
                         continue;
                 for (unsigned int number = 0; number < slots_made_count(); number++) {
-                        struct rcu_sheaf *taken = take_from_slot(slot_made(number), index);
+                        struct rcu_sheaf *taken =
+                                take_from_record(slot_peek(slot_made(number), index), false);
 
                         if (!taken)
                                 continue;

@@ -21,15 +21,14 @@ struct rcu_sheaf {
 };
 
 /*
- * Collects an object of the cache. False if the caller must free it in another way: it is of another
- * node, or there is no slot, sheaf or memory. *full receives a sheaf that is full now and belongs to
- * the caller, or NULL.
+ * Collects an object of the cache. False if the slot's sheaf was full already, or if the caller must
+ * free the object in another way: it is of another node, or there is no slot, sheaf or memory.
+ * *full receives the record whose sheaf is full now or was, for rcu_sheaf_take_full, or NULL.
  */
-KMEM_HIDDEN bool rcu_sheaf_add(struct kmem_cache *cache, void *object, struct rcu_sheaf **full);
-/*
- * Takes the sheaves that are not full from all slots, of a cache or, with NULL, of all; they are
- * linked through next.
- */
+KMEM_HIDDEN bool rcu_sheaf_add(struct kmem_cache *cache, void *object, struct slot_cache **full);
+/* The full sheaf of a record; NULL if another thread has taken it meanwhile. */
+KMEM_HIDDEN struct rcu_sheaf *rcu_sheaf_take_full(struct slot_cache *record);
+/* Takes the sheaves of all slots, of a cache or, with NULL, of all; they are linked through next. */
 KMEM_HIDDEN struct rcu_sheaf *rcu_sheaves_take(struct kmem_cache *cache);
 /* After its grace period. No lock of the slots may be held. */
 KMEM_HIDDEN void rcu_sheaf_end(struct rcu_sheaf *waiting);

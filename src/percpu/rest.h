@@ -8,8 +8,8 @@
  *         slot. A block that goes to the program gives its size back, up to the bound, and what goes
  *         to slabs or to another slot gives nothing. So pairs of malloc and free count nothing while
  *         there is room, and a count can only find more room. A slot that holds more than the bound
- *         (REST-2) has a budget below 0, or one class would make room for others. The budget is a hint: a thread that moves, or two that store
- *         at once, only shift the next count.
+ *         (REST-2) has a budget below 0, or one class would make room for others. The budget is a
+ *         hint: a thread that moves, or two that store at once, only shift the next count.
  * REST-2  A block comes whatever the budget says if none of its class rests in the slot, so that
  *         pairs of malloc and free keep their block in a slot that is full of other classes.
  */

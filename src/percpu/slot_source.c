@@ -102,7 +102,7 @@ bool slots_are_rseq(void)
 
 /*
  * Takes some slot's lock: the slot that the thread prefers, else any free slot, else waits. NULL
- * if there is no slot.
+ * if there is no slot. The holder of the lock owns the sheaves of the slot's pairs.
  */
 static struct slot *locked_slot_take(void)
 {
@@ -155,8 +155,7 @@ enum push_result locked_slot_push(uint32_t pair_offset, void *object)
         if (main->size && main->object[main->size - 1] == object) {
                 result = PUSH_ON_TOP;
         } else if (main->size < main->capacity) {
-                main->object[main->size] = object;
-                store_relaxed(&main->size, main->size + 1); /* as in locked_slot_pop */
+                sheaf_push(main, object);
                 result = PUSH_DONE;
         }
         lock_drop(&slot->lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * When the process ends: checks what option debug asks to check, writes the reports of options
- * slabinfo and attrs, and closes the process's registry file.
+ * When the process ends: checks what options debug and protect ask to check, writes the reports of
+ * options slabinfo and attrs and the mapped files of a recording, and removes the registry's file.
  */
 #define _GNU_SOURCE
 #include "process/at_exit.h"
@@ -13,7 +13,9 @@
 #include "lang/text.h"
 #include "introspect/slabinfo.h"
 #include "introspect/tree.h"
+#include "machine/system.h"
 #include "page/guarded.h"
+#include "process/fork.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -120,23 +122,28 @@ static void write_reports(void)
 
 /*
  * A failed write must not change how the program ends, so the signals of a file size limit and of a
- * closed pipe are blocked.
+ * closed pipe are blocked. A sandbox may refuse that; then there is nothing to set back.
  */
 static void write_without_signals(void)
 {
         const struct timespec at_once = {0};
         sigset_t ours, before, pending;
+        bool blocked;
 
         sigemptyset(&ours);
         sigaddset(&ours, SIGXFSZ);
         sigaddset(&ours, SIGPIPE);
+        /* A sandbox may refuse the answer. */
+        sigemptyset(&pending);
         sigpending(&pending);
         if (sigismember(&pending, SIGXFSZ))
                 sigdelset(&ours, SIGXFSZ);
         if (sigismember(&pending, SIGPIPE))
                 sigdelset(&ours, SIGPIPE);
-        sigprocmask(SIG_BLOCK, &ours, &before);
+        blocked = sigprocmask(SIG_BLOCK, &ours, &before) == 0;
         write_reports();
+        if (!blocked)
+                return;
         while (sigtimedwait(&ours, NULL, &at_once) > 0)
                 ;
         sigprocmask(SIG_SETMASK, &before, NULL);
@@ -154,6 +161,15 @@ void at_exit_write(void)
         errno = saved_errno;
 }
 
+/*
+ * Whether the heap's locks can be taken. A handler of a signal that calls exit may have interrupted a call that holds some
+ * and never goes on, so the only thread of a process would wait for itself. Other threads drop theirs.
+ */
+static bool locks_can_be_taken(void)
+{
+        return system_threads() == THREADS_MANY || heap_await(heap_locks_free);
+}
+
 /* What letter F checks at each call, everywhere, and the red zones of large blocks. */
 static void check_all(void)
 {
@@ -161,7 +177,7 @@ static void check_all(void)
         uint64_t birth = 0;
 
         if (!(options_given(OPTION_DEBUG) & (DEBUG_CHECKS | DEBUG_RED_ZONE)) ||
-            !system_is_own_process())
+            !system_is_own_process() || !locks_can_be_taken())
                 return;
         lock_take(&cache_mutex);
         while ((cache = cache_before_locked(birth))) {
@@ -191,7 +207,8 @@ __attribute__((destructor)) static void at_exit(void)
         if (load_acquire(&heap_state) != HEAP_READY)
                 return;
         check_all();
-        at_exit_write();
+        if (at_exit_is_wanted() && locks_can_be_taken())
+                at_exit_write();
         at_exit_sweep();
         registry_close();
 }

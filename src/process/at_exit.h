@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reports that the process writes about itself when it ends: the slab table (option slabinfo) and
- * the tree of attributes (option attrs).
+ * The end of the process: its last checks, and the reports that it writes about itself, which are
+ * the slab table (option slabinfo) and the tree of attributes (option attrs).
  */
 #ifndef KMEM_PROCESS_AT_EXIT_H
 #define KMEM_PROCESS_AT_EXIT_H

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 KMEM_HIDDEN void fork_init(void);
-/* Whether nobody holds a lock of the heap at this moment. */
+/* Whether nobody holds a lock that the reports at the end of the process take. */
 KMEM_HIDDEN bool heap_locks_free(void);
 /* Whether nobody holds a lock that pages_fit_limit takes. */
 KMEM_HIDDEN bool heap_page_locks_free(void);

@@ -285,13 +285,21 @@ static void give_place(uint32_t entry)
         lock_drop(&guard_lock);
 }
 
+/*
+ * A place that got mappings when its object was freed in locked memory has the guards of its first use behind that
+ * object's pages. Where the kernel knows no guards, there are none to take away.
+ */
 static bool open_pages(uint32_t entry)
 {
         struct guard *guard = &guards[entry];
         void *pages = (void *)pages_of(entry);
 
-        return guard->mapped ? system_commit(pages, guard->page_bytes)
-                             : system_unguard(pages, guard->page_bytes);
+        if (!guard->mapped)
+                return system_unguard(pages, guard->page_bytes);
+        if (!system_commit(pages, guard->page_bytes))
+                return false;
+        system_unguard(pages, guard->page_bytes);
+        return true;
 }
 
 /*
@@ -442,7 +450,8 @@ void *guard_fit(void *object, size_t bytes, size_t align)
         return (void *)guard->address;
 }
 
-size_t guard_bytes(const void *address)
+/* The guard of a live object that begins there, or NULL. */
+static const struct guard *guard_at(const void *address)
 {
         uint32_t entry = entry_of((uintptr_t)address);
         const struct guard *guard = &guards[entry];
@@ -450,8 +459,22 @@ size_t guard_bytes(const void *address)
         /* Acquire, with the release when it became live. */
         return entry && load_acquire(&guard->state) == GUARD_LIVE &&
                                guard->address == (uintptr_t)address
-                       ? guard->bytes
-                       : 0;
+                       ? guard
+                       : NULL;
+}
+
+size_t guard_bytes(const void *address)
+{
+        const struct guard *guard = guard_at(address);
+
+        return guard ? guard->bytes : 0;
+}
+
+struct kmem_cache *guard_cache(const void *address)
+{
+        const struct guard *guard = guard_at(address);
+
+        return guard ? cache_born(guard->index, guard->birth) : NULL;
 }
 
 /* Whether the free is right; then the caller owns the place (GUARD-1). */
@@ -533,12 +556,9 @@ bool guard_free(void *address, struct kmem_cache **cache)
         /*
          * The mark goes where an object would go, as that of a sample; but not always, because a loop
          * of malloc and free would have a guard at each turn.
-         * Acquire, with percpu_setup and percpu_retire.
          */
         if (draw_gap(1, 1 << 20) % MARKS_LOST)
-                *cache = load_acquire(&caches_by_index[guard->index]);
-        if (*cache && (*cache)->birth != guard->birth)
-                *cache = NULL;
+                *cache = cache_born(guard->index, guard->birth);
         give_place(entry);
         sub_relaxed(&guard_figures.live, 1);
         show_figures();

@@ -108,6 +108,8 @@ KMEM_HIDDEN void *guard_alloc(struct kmem_cache *cache);
 KMEM_HIDDEN void *guard_fit(void *object, size_t bytes, size_t align);
 /* Bytes of the object that begins at an address in the region; 0 if none does. */
 KMEM_HIDDEN size_t guard_bytes(const void *address);
+/* Its cache; NULL if none begins there, or the cache is gone. */
+KMEM_HIDDEN struct kmem_cache *guard_cache(const void *address);
 /*
  * Ends the guard that begins at an address in the region; false if none does, after a report of the
  * object that was there. *cache is the cache that is to guard its next object (percpu/marks.h), or

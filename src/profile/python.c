@@ -293,7 +293,7 @@ static uint32_t read_varint(const uint8_t **at, const uint8_t *end)
         return value;
 }
 
-/* What is read of a code object and of the frame that runs it. */
+/* The part of a code object, and of the frame that runs it, that is read. */
 struct code {
         uintptr_t function, file; /* texts */
         uintptr_t instruction;    /* the last one begun, counted from the code's first */

@@ -22,7 +22,7 @@ enum {
 };
 
 struct sample {
-        uintptr_t address; /* 0: free; under sample_lock */
+        uintptr_t address; /* 0: free; written under sample_lock, which sample_bytes does without */
         const struct stack *stack;
         uint64_t birth;  /* of the cache; 0: a large block */
         uint64_t weight; /* objects that it stands for, in 1/1024 */
@@ -286,7 +286,7 @@ void *sample_alloc(struct kmem_cache *cache)
         sample->index = cache_index(cache);
         describe(sample, cache->object_size);
         lock_take(&sample_lock);
-        sample->address = address;
+        store_relaxed(&sample->address, address);
         lock_drop(&sample_lock);
         if (cache->ctor)
                 cache->ctor((void *)address);
@@ -308,6 +308,22 @@ size_t sample_bytes(const void *address)
                 return guard_bytes(address);
         sample = &samples[entry_of(address)];
         return load_relaxed(&sample->address) == (uintptr_t)address ? sample->bytes : 0;
+}
+
+struct kmem_cache *sample_cache(const void *address)
+{
+        const struct sample *sample;
+        struct kmem_cache *cache = NULL;
+
+        if (in_guard_region(address))
+                return guard_cache(address);
+        sample = &samples[entry_of(address)];
+        /* A program may ask for an object that another thread frees. */
+        lock_take(&sample_lock);
+        if (sample->address == (uintptr_t)address)
+                cache = cache_born(sample->index, sample->birth);
+        lock_drop(&sample_lock);
+        return cache;
 }
 
 /*
@@ -341,7 +357,7 @@ static bool claim(struct sample *sample, const void *address)
         lock_take(&sample_lock);
         ours = sample->address == (uintptr_t)address;
         if (ours)
-                sample->address = 0;
+                store_relaxed(&sample->address, 0);
         lock_drop(&sample_lock);
         return ours;
 }
@@ -359,11 +375,9 @@ bool sample_free(void *address, struct kmem_cache **cache)
                 return false;
         PROBE_OTEL3(free, address, sample->bytes, sample->weight_bytes);
         count_free(sample);
-        /* Acquire, with percpu_setup and percpu_retire. */
-        *cache = load_acquire(&caches_by_index[sample->index]);
-        if (*cache && ((*cache)->birth != sample->birth ||
-                       sample->interval != load_relaxed(&profile_interval)))
-                *cache = NULL;
+        *cache = sample->interval == load_relaxed(&profile_interval)
+                         ? cache_born(sample->index, sample->birth)
+                         : NULL;
         if (sample->wide && !keep_pages(sample))
                 give_pages(entry);
         give_entry(entry);
@@ -380,7 +394,7 @@ static uint32_t *bucket_of(const void *block)
 void sample_large_put_back(uint32_t entry, const void *block)
 {
         lock_take(&sample_lock);
-        samples[entry].address = (uintptr_t)block;
+        store_relaxed(&samples[entry].address, (uintptr_t)block);
         samples[entry].next = *bucket_of(block);
         *bucket_of(block) = entry;
         lock_drop(&sample_lock);
@@ -428,7 +442,7 @@ uint32_t sample_large_take(const void *block)
         entry = *link;
         if (entry) {
                 *link = samples[entry].next;
-                samples[entry].address = 0;
+                store_relaxed(&samples[entry].address, 0);
                 sub_relaxed(&sample_large_blocks, 1);
         }
         lock_drop(&sample_lock);

@@ -86,6 +86,8 @@ KMEM_HIDDEN bool samples_init(void);
 KMEM_HIDDEN void *sample_alloc(struct kmem_cache *cache);
 /* Usable bytes of the sample or guard that begins at an address in a region; 0 if none does. */
 KMEM_HIDDEN size_t sample_bytes(const void *address);
+/* The cache of the sample or guard that begins at an address in a region; NULL if none does, or the cache is gone. */
+KMEM_HIDDEN struct kmem_cache *sample_cache(const void *address);
 /*
  * Ends the sample or guard that begins at an address in a region; false if none does. *cache becomes its
  * cache, for a mark in its place. It is NULL if the cache is gone, or if the interval has changed:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,36 @@ def test_all_processes() -> None:
     assert f" process {first} (guard-faults): overflow: a" in done.stdout
     assert f" process {second} (guard-faults): use after free: a" in done.stdout
     assert "  allocated by thread" in done.stdout and "    allocate_here (" in done.stdout
+
+
+def said(*words: str) -> tuple[int, str]:
+    """The status, and the line on standard error, of a list without faults."""
+    command = [str(KMEM), "guards", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_no_faults_are_said() -> None:
+    process, _ = run_case("clean")
+    line = f"kmem: process {process}: there is none, and it has left no faults that were not shown"
+    assert said(str(process)) == (0, f"{line}\n")
+    own = os.getpid()
+    assert said(str(own)) == (1, f"kmem: process {own} does not run on libkmem\n")
+    assert said("--all") == (0, "kmem: no faults that were not shown\n")
+
+
+@pytest.mark.parametrize("guards", [[], ["--guards=1"]])
+def test_whether_there_are_guards_is_said(guards: list[str]) -> None:
+    program = "blocks = [bytearray(1000) for _ in range(10000)]; print('up', flush=True); input()"
+    command = [str(KMEM), "run", *guards, "--", sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as popen:
+        assert popen.stdout is not None and popen.stdout.readline() == b"up\n"
+        status, line = said(str(popen.pid))
+        popen.communicate(b"\n", timeout=60)
+    assert status == 0
+    expected = f"process {popen.pid}: no faults, with " if guards else "it has made no guards"
+    assert expected in line and line.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [(), ("1", "--all")])

@@ -17,6 +17,9 @@ static struct {
         void (*free_bulk)(struct kmem_cache *, size_t, void **);
         void *(*kmalloc)(size_t, unsigned int);
         void (*kfree)(const void *);
+        void (*kfree_bulk)(size_t, void **);
+        void (*free_rcu)(const void *, const void *);
+        void (*rcu_barrier)(void);
 } call;
 
 static struct kmem_cache *own;
@@ -31,6 +34,9 @@ static void make_caches(size_t bytes, size_t bytes_of_other)
         *(void **)&call.free_bulk = function_named("kmem_cache_free_bulk");
         *(void **)&call.kmalloc = function_named("kmalloc");
         *(void **)&call.kfree = function_named("kfree");
+        *(void **)&call.kfree_bulk = function_named("kfree_bulk");
+        *(void **)&call.free_rcu = function_named("kmem_free_rcu");
+        *(void **)&call.rcu_barrier = function_named("kfree_rcu_barrier");
         own = call.create("own", (unsigned int)bytes, 0, 0, NULL);
         other = call.create("other", (unsigned int)bytes_of_other, 0, 0, NULL);
         if (!own || !other)
@@ -183,6 +189,51 @@ static void kmalloc_twice(size_t bytes)
         harm_if(held_overlap(), "an address was handed out twice");
 }
 
+static void kmalloc_in_bulk(size_t bytes)
+{
+        enum { BLOCKS = 4 };
+        void *block[BLOCKS];
+
+        make_caches(bytes, bytes);
+        for (int i = 0; i + 1 < BLOCKS; i++)
+                block[i] = call.kmalloc(bytes, 0);
+        block[BLOCKS - 1] = block[0];
+        call.kfree_bulk(BLOCKS, block);
+        hold_many(bytes);
+        harm_if(held_overlap(), "an address was handed out twice");
+}
+
+static void by_rcu(size_t bytes)
+{
+        char *block;
+
+        make_caches(bytes, bytes);
+        block = call.kmalloc(bytes, 0);
+        call.free_rcu(block, block);
+        call.free_rcu(hide(block), block);
+        call.rcu_barrier();
+        hold_many(bytes);
+        harm_if(held_overlap(), "an address was handed out twice");
+}
+
+/* A cache that was destroyed, as another one was behind it. */
+static void alloc_of_destroyed(size_t bytes)
+{
+        make_caches(bytes, 2 * bytes);
+        call.free(own, call.alloc(own, 0));
+        call.destroy(other);
+        call.destroy(own);
+        harm_if(hide(call.alloc(hide(own), 0)) != NULL, "a destroyed cache gave an object");
+}
+
+static void destroy_twice(size_t bytes)
+{
+        make_caches(bytes, 2 * bytes);
+        call.destroy(own);
+        call.destroy(hide(own));
+        hold_objects(other, 2 * bytes, NULL);
+}
+
 static void stack_to_cache(size_t bytes)
 {
         char buffer[512] __attribute__((aligned(64))) = {0};
@@ -260,6 +311,10 @@ const struct way cache_ways[] = {
         {"caches", "free-then-cache", by_free_then_cache, OBJECTS},
         {"caches", "kfree-twice", by_kfree_twice, OBJECTS},
         {"caches", "kmalloc-twice", kmalloc_twice, OBJECTS},
+        {"caches", "kmalloc-in-bulk", kmalloc_in_bulk, OBJECTS},
+        {"caches", "rcu-twice", by_rcu, OBJECTS},
+        {"caches", "alloc-of-destroyed", alloc_of_destroyed, OBJECTS},
+        {"caches", "destroy-twice", destroy_twice, OBJECTS},
         {"caches", "stack-to-cache", stack_to_cache, TINY | SMALL},
         {"caches", "destroyed-in-use", destroyed_in_use, OBJECTS},
         {"caches", "destroyed-then-freed", destroyed_then_freed, OBJECTS},

@@ -6,6 +6,10 @@
 #include "misuse.h"
 
 #include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const char twice[] = "an address was handed out twice";
 
@@ -182,6 +186,64 @@ static void by_delete(size_t bytes)
         look_for_two(bytes);
 }
 
+/* A stale pointer has been written to before: all of the block, or what stands first in it. */
+static void after_write(size_t bytes)
+{
+        char *block = take(bytes);
+
+        release(block);
+        misuse_write(block, bytes, 'W');
+        release(block);
+        look_for_two(bytes);
+}
+
+static void after_first_word(size_t bytes)
+{
+        char *block = take(bytes);
+
+        release(block);
+        misuse_write(block, WORD_BYTES, 'W');
+        release(block);
+        look_for_two(bytes);
+}
+
+/* The second fclose of a file has set flags in its memory by the time it frees it. */
+static void by_fclose(size_t bytes)
+{
+        FILE *file = fopen("/dev/null", "r");
+        size_t size = file ? malloc_usable_size(file) : 0;
+
+        if (!file)
+                absent("no /dev/null");
+        (void)bytes;
+        fclose(file);
+        /* What the file held is gone, and libc follows pointers in it. */
+        misuse_begins(NULL, PAGE_OF_BYTES);
+        fclose(hide(file));
+        misuse_ends();
+        look_for_two(size);
+}
+
+/* The child has the block from its parent, freed. */
+static void in_child(size_t bytes)
+{
+        void *block = take(bytes);
+        int status;
+        pid_t child;
+
+        release(block);
+        child = fork();
+        if (child == 0) {
+                release(block);
+                look_for_two(bytes);
+                _exit(0);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child)
+                absent("no child");
+        if (WIFSIGNALED(status))
+                raise(WTERMSIG(status));
+}
+
 const struct way double_free_ways[] = {
         {"double-free", "at-once", at_once, EACH_SIZE},
         {"double-free", "a-b-a", with_one_between, EACH_SIZE},
@@ -198,5 +260,9 @@ const struct way double_free_ways[] = {
         {"double-free", "aligned", of_aligned, EACH_SIZE},
         {"double-free", "calloc", of_calloc, EACH_SIZE},
         {"double-free", "delete", by_delete, EACH_SIZE},
+        {"double-free", "after-write", after_write, EACH_SIZE},
+        {"double-free", "after-first-word", after_first_word, EACH_SIZE},
+        {"double-free", "fclose", by_fclose, NO_SIZE},
+        {"double-free", "in-child", in_child, EACH_SIZE},
         {0},
 };

@@ -6,6 +6,8 @@
  */
 #include "misuse.h"
 
+#include <malloc.h>
+
 #define NEW "_Znwm"
 #define NEW_ARRAY "_Znam"
 #define NEW_ALIGNED "_ZnwmSt11align_val_t"
@@ -104,6 +106,17 @@ static void aligned_wrong_size(size_t bytes)
         mismatch(bytes, NEW_ALIGNED, DELETE_ALIGNED_SIZED, 8 * bytes, ALIGN);
 }
 
+static void free_aligned_sized_otherwise(size_t bytes)
+{
+        void (*end)(void *, size_t, size_t) =
+                (void (*)(void *, size_t, size_t))function_named("free_aligned_sized");
+        char *block = hide(memalign(ALIGN, bytes));
+
+        end(block, 16 * (size_t)ALIGN, bytes);
+        hold_many(bytes);
+        harm_if(held_overlap(), "memory of a block in use was handed out");
+}
+
 /* The array's pointer stands behind a count, as that of an array with destructors. */
 static void array_behind_count(size_t bytes)
 {
@@ -132,6 +145,7 @@ const struct way form_ways[] = {
         {"mismatch", "new-by-aligned", plain_by_aligned, OBJECTS},
         {"mismatch", "other-alignment", aligned_wrong_align, OBJECTS},
         {"mismatch", "aligned-larger", aligned_wrong_size, OBJECTS},
+        {"mismatch", "free_aligned_sized", free_aligned_sized_otherwise, OBJECTS},
         {"mismatch", "array-behind-count", array_behind_count, EACH_SIZE},
         {0},
 };

@@ -87,6 +87,30 @@ static void inside_aligned(size_t bytes)
         harm_if(held_overlap(), "memory of a block in use was handed out");
 }
 
+/* The block is free by then. */
+static void inside_freed(size_t bytes)
+{
+        char *block = take(bytes);
+
+        release(block);
+        release(block + UNIT_BYTES);
+        hold_many(bytes);
+        harm_if(held_overlap(), "memory of a block in use was handed out");
+}
+
+/* The upper bits hold something of the program's. */
+static void with_tag(size_t bytes)
+{
+        char *block = take(bytes);
+
+        hold(block, bytes);
+        misuse_begins(NULL, PAGE_OF_BYTES); /* as of_non_canonical */
+        release((void *)((uintptr_t)block | (uintptr_t)0x5a << 56));
+        misuse_ends();
+        hold_many(bytes);
+        harm_if(held_overlap(), "memory of a block in use was handed out");
+}
+
 /* After the free of a strange address: no block may lie in the memory around it. */
 static void look_in(const void *from, size_t bytes)
 {
@@ -230,6 +254,8 @@ const struct way invalid_free_ways[] = {
         {"invalid-free", "inside-half", inside_half, EACH_SIZE & ~TINY},
         {"invalid-free", "inside-last-16", inside_last, EACH_SIZE & ~TINY},
         {"invalid-free", "inside-page", inside_page, EACH_SIZE & ~(TINY | SMALL)},
+        {"invalid-free", "inside-freed", inside_freed, EACH_SIZE},
+        {"invalid-free", "tagged", with_tag, EACH_SIZE},
         {"invalid-free", "inside-aligned", inside_aligned, EACH_SIZE & ~TINY},
         {"invalid-free", "in-front-16", in_front, EACH_SIZE},
         {"invalid-free", "one-behind", one_behind, EACH_SIZE},

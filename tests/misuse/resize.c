@@ -132,6 +132,14 @@ static void usable_static(size_t bytes)
         usable_of(a_static + 64);
 }
 
+static void usable_stack(size_t bytes)
+{
+        char buffer[256] __attribute__((aligned(64))) = {0};
+
+        (void)bytes;
+        usable_of(buffer + 64);
+}
+
 const struct way resize_ways[] = {
         {"realloc", "freed-grows", freed_grows, EACH_SIZE},
         {"realloc", "freed-stays", freed_stays, EACH_SIZE},
@@ -144,6 +152,7 @@ const struct way resize_ways[] = {
         {"realloc", "static", of_static, NO_SIZE},
         {"usable-size", "freed", usable_freed, EACH_SIZE},
         {"usable-size", "inside-16", usable_inside, EACH_SIZE},
+        {"usable-size", "stack", usable_stack, NO_SIZE},
         {"usable-size", "static", usable_static, NO_SIZE},
         {0},
 };

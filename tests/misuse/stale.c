@@ -45,6 +45,25 @@ static void write_late(size_t bytes)
         look_for_value(bytes, 'W');
 }
 
+/* Memory that went back to the system reads as zero, which calloc relies on. */
+static void write_then_calloc(size_t bytes)
+{
+        size_t most = many_of(bytes) < TRIES ? many_of(bytes) : TRIES;
+        char *block = take(bytes);
+
+        release(block);
+        malloc_trim(0);
+        misuse_write(block, bytes, 'W');
+        for (size_t i = 0; i < most; i++) {
+                char *zero = hide(calloc(1, bytes));
+
+                if (!zero)
+                        absent("no memory");
+                hold(zero, bytes);
+                harm_if(!is_filled(zero, bytes, 0), "a block of calloc is not zero");
+        }
+}
+
 static void write_reused(size_t bytes)
 {
         char *block = take(bytes);
@@ -119,6 +138,7 @@ static void read_reused(size_t bytes)
 const struct way stale_ways[] = {
         {"use-after-free", "write", write_at_once, EACH_SIZE & ~TINY},
         {"use-after-free", "write-late", write_late, EACH_SIZE & ~TINY},
+        {"use-after-free", "write-calloc", write_then_calloc, EACH_SIZE},
         {"use-after-free", "write-reused", write_reused, EACH_SIZE},
         {"use-after-free", "write-thread", write_in_thread, EACH_SIZE & ~TINY},
         {"use-after-free", "read", read_at_once, EACH_SIZE},

@@ -39,7 +39,7 @@ FLAGS = [
     *("-std=gnu17", "-O2", "-g", "-w", "-pthread"),
     *("-fvisibility=hidden", "-fcf-protection=none", "-fomit-frame-pointer"),
     *("-fno-builtin-malloc", "-fno-builtin-calloc", "-fno-semantic-interposition"),
-    "-DKMEM_SWAP_HOOK=1",  # weak: only test_slub_transitions has one
+    "-DKMEM_SWAP_HOOK=1",  # weak: some tests of slabs have one
 ]
 
 WALKERS = ["unit/walker.c", "unit/walk_slab.c", "unit/slob_walk.c"]
@@ -114,6 +114,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "test_registry": (
         ["unit/test_registry.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=file_read"],
+    ),
+    "test_slub_chains": (
+        ["unit/test_slub_chains.c", "unit/child.c", *WALKERS],
+        ["-lcmocka"],
     ),
     "test_slub_lists": (
         ["unit/test_slub_lists.c", "unit/child.c", *WALKERS],

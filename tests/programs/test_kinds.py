@@ -16,7 +16,7 @@ LEVELS = [
     Setting("default"),
     Setting("checked", options="check=sheaf"),
     HARDENED,
-    Setting("debug", options="debug=FZP"),
+    Setting("debug", options="debug=FZPU"),
     Setting("guards", options="guard_sampling=50"),
     SLAB,
     SLOB,

@@ -262,6 +262,28 @@ def test_sandbox_of_all_threads(plain: Plain, build: Build, library: Path, dropi
     run_in_sandbox(plain, dropin, library, dropin.setting.options, [program])
 
 
+@under(DEFAULT)
+def test_mask_where_blocking_is_refused(dropin: DropIn, build: Build) -> None:
+    """The report at the end tries to block signals, and leaves the mask as the program had it."""
+    program = build("refused_mask", "refused_mask.c")
+    process, _ = dropin.launch([program], every=True)
+    finished = wait(process)
+    skip_as_told(finished)
+    check_status(finished)
+    expect_ok(finished)
+
+
+@under(DEFAULT)
+def test_end_where_pending_signals_are_not_told(dropin: DropIn, build: Build) -> None:
+    """The report at the end blocks the signal of a file size limit, whatever it is not told."""
+    program = build("refused_pending", "refused_pending.c", flags=("-rdynamic",))
+    process, _ = dropin.launch([program], every=True)
+    finished = wait(process)
+    check_status(finished)
+    assert finished.stdout == "ok\n", finished.describe()
+    assert "File too large" in finished.stderr, finished.describe()
+
+
 def build_early_late(build: Build) -> Path:
     """Allocates before libc's start and behind its end; with its library."""
     library = build("libearly_late.so", "early_late_library.c", flags=("-shared", "-fPIC"))

@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Wrong options are reported once, with what exists, and the program starts all the same."""
+"""Wrong options are reported once, with what exists, and the program starts all the same.
+
+That is so for a program that LD_PRELOAD brought to the library; `kmem run` refuses them before.
+"""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dropin import DropIn, Finished, Setting, check_status, wait
+from dropin import DEFAULT, LIBRARIES, DropIn, Finished, Setting, check_status, wait
 from needs import require
 
 
 def with_options(dropin: DropIn, options: str) -> Finished:
-    finished = dropin.under(Setting("wrong", options)).attempt(["/bin/echo", "started"])
+    library = dropin.preload or str(LIBRARIES / "libkmem-malloc.so")
+    finished = replace(dropin, setting=DEFAULT, preload=library).attempt(
+        ["env", f"KMEM_OPTIONS={options}", "/bin/echo", "started"]
+    )
     assert (finished.status, finished.stdout) == (0, "started\n"), finished.describe()
     assert finished.stderr.splitlines() == finished.messages(), finished.describe()
     return finished

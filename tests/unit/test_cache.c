@@ -373,6 +373,85 @@ static void child_leftovers(void)
         exercise(kmem_cache_create("after", 64, 0, 0, NULL), 64);
 }
 
+/* Two caches are gone: records of caches that nobody has must not lie in each other's list by the words that calls read. */
+static struct kmem_cache *destroyed(bool older)
+{
+        struct kmem_cache *first = kmem_cache_create("gone first", 64, 0, SLAB_NO_MERGE, NULL);
+        struct kmem_cache *second = kmem_cache_create("gone second", 64, 0, SLAB_NO_MERGE, NULL);
+
+        check(first && second);
+        kmem_cache_free(first, kmem_cache_alloc(first, 0));
+        kmem_cache_free(second, kmem_cache_alloc(second, 0));
+        kmem_cache_destroy(first);
+        kmem_cache_destroy(second);
+        return hide_address(older ? first : second);
+}
+
+static void child_destroyed_alloc_older(void)
+{
+        check(!kmem_cache_alloc(destroyed(true), 0));
+}
+
+static void child_destroyed_alloc_newer(void)
+{
+        check(!kmem_cache_alloc(destroyed(false), 0));
+}
+
+/* The memory of its record is not the next cache's. */
+static void child_destroyed_alloc_late(void)
+{
+        struct kmem_cache *cache = destroyed(true);
+
+        for (unsigned int i = 0; i < 5; i++)
+                exercise(kmem_cache_create("next", 64, 0, SLAB_NO_MERGE, NULL), 64);
+        check(!kmem_cache_alloc(cache, 0));
+}
+
+static void child_destroyed_alloc_many(void)
+{
+        check_equal(kmem_cache_alloc_bulk(destroyed(true), 0, array_size(objects), objects), 0);
+}
+
+static void child_destroyed_free_many(void)
+{
+        struct kmem_cache *cache = destroyed(false);
+
+        for (unsigned int i = 0; i < 4; i++)
+                objects[i] = kmalloc(64, GFP_KERNEL);
+        kmem_cache_free_bulk(cache, 4, objects);
+}
+
+static void child_destroyed_free(void)
+{
+        kmem_cache_free(destroyed(false), kmalloc(64, GFP_KERNEL));
+}
+
+static void child_destroyed_twice(void)
+{
+        kmem_cache_destroy(destroyed(true));
+}
+
+static void child_destroyed_shrink(void)
+{
+        kmem_cache_shrink(destroyed(false));
+}
+
+static void destroyed_caches(void **state)
+{
+        static const char *const older = "the cache \"gone first\" was destroyed already";
+        static const char *const newer = "the cache \"gone second\" was destroyed already";
+
+        child_aborts("destroyed_alloc_older", NULL, older);
+        child_aborts("destroyed_alloc_newer", NULL, newer);
+        child_aborts("destroyed_alloc_newer", "guard_sampling=1,engine=slub", newer);
+        child_aborts("destroyed_alloc_late", NULL, older);
+        child_aborts("destroyed_alloc_many", NULL, older);
+        child_aborts("destroyed_free_many", NULL, newer);
+        child_aborts("destroyed_free", NULL, newer);
+        child_aborts("destroyed_twice", NULL, older);
+        child_aborts("destroyed_shrink", NULL, newer);
+}
+
 /* How many caches of that name others see. */
 static unsigned int count_shown(const char *name)
 {
@@ -808,6 +887,14 @@ int main(int argc, char **argv)
                 {"shown_leftovers", child_shown_leftovers},
                 {"merging", child_merging},
                 {"many_caches", child_many_caches},
+                {"destroyed_alloc_older", child_destroyed_alloc_older},
+                {"destroyed_alloc_newer", child_destroyed_alloc_newer},
+                {"destroyed_alloc_late", child_destroyed_alloc_late},
+                {"destroyed_alloc_many", child_destroyed_alloc_many},
+                {"destroyed_free_many", child_destroyed_free_many},
+                {"destroyed_free", child_destroyed_free},
+                {"destroyed_twice", child_destroyed_twice},
+                {"destroyed_shrink", child_destroyed_shrink},
                 {"exhausted", child_exhausted},
                 {"odd_names", child_odd_names},
                 {"engine_by_name", child_engine_by_name},
@@ -832,6 +919,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(node_and_lru),
                 cmocka_unit_test(shrink_result),
                 cmocka_unit_test(leftovers),
+                cmocka_unit_test(destroyed_caches),
                 cmocka_unit_test(merging),
                 cmocka_unit_test(merging_is_an_option),
                 cmocka_unit_test(engine_by_flag),

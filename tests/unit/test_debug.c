@@ -324,8 +324,19 @@ static void child_harmed_at_exit(void)
         write_beyond(object, 101);
 }
 
+/* As by the handler of a signal that interrupted a call: the lock is never dropped. */
+static void child_exit_in_call(void)
+{
+        check(kmem_cache_create("plain", 100, 0, 0, NULL));
+        alarm(30);
+        lock_take(&cache_mutex);
+        exit(0);
+}
+
 static void checks_at_exit(void **state)
 {
+        child_passes("exit_in_call", "debug=F");
+        child_passes("exit_in_call", "slabinfo=/dev/null");
         child_prints("harmed_at_exit", "debug=FZ", "BUG plain (Not tainted): Object corrupt");
         child_aborts("harmed_at_exit", "debug=FZ,debug_abort=1", "[Right Redzone overwritten]");
 }
@@ -1168,6 +1179,7 @@ int main(int argc, char **argv)
                 {"large_guard", child_large_guard},
                 {"large_freed", child_large_freed},
                 {"harmed_at_exit", child_harmed_at_exit},
+                {"exit_in_call", child_exit_in_call},
                 {"merging", child_merging},
                 {"merged_report", child_merged_report},
                 {"left_red_zone", child_left_red_zone},

@@ -12,6 +12,7 @@
 #include "child.h"
 #include "failure_script.h"
 #include "failure_wrap.h"
+#include "record_bytes.h"
 #include "skip.h"
 
 #include "heap/heap.h"
@@ -101,7 +102,7 @@ static struct rest rest_now(void)
                 .large_blocks = totals.large.blocks,
                 .huge_blocks = totals.large.huge_blocks,
                 .objects = totals.objects_inuse,
-                .metadata_bytes = metadata_used_bytes() - slot_bytes() - owner_vector_bytes(),
+                .metadata_bytes = record_bytes() - slot_bytes() - owner_vector_bytes(),
                 .mapped_bytes = failure_mapped_bytes() - metadata_mapped_bytes(),
         };
 }

@@ -312,6 +312,34 @@ static void mapped_child(void)
         use_after_free_child();
 }
 
+/* Places of small objects that were freed in locked memory, used again for larger ones. */
+static void grown_in_locked_child(void)
+{
+        enum { SMALL_ONES = 64, SMALL = 100, LARGER = 9000, TURNS = 6000 };
+        char *small[SMALL_ONES];
+        unsigned int guarded = 0;
+
+        for (unsigned int i = 0; i < SMALL_ONES; i++)
+                check(small[i] = kmalloc(SMALL, GFP_KERNEL));
+        for (unsigned int i = 0; i < SMALL_ONES; i++) {
+                if (in_guard_region(small[i]) && mlock(small[i], SMALL) != 0) {
+                        fputs("memory cannot be locked here\n", stderr);
+                        exit(CHILD_SKIP);
+                }
+                kfree(small[i]);
+        }
+        for (unsigned int i = 0; i < TURNS; i++) {
+                char *larger = kmalloc(LARGER, GFP_KERNEL);
+
+                check(larger);
+                guarded += in_guard_region(larger);
+                memset(larger, 1, LARGER);
+                kfree(larger);
+        }
+        /* All places were in use, so those of the small ones were, too. */
+        check(guarded > 4096);
+}
+
 static void small_address_space_child(void)
 {
         nothing_wrong_child();
@@ -582,6 +610,20 @@ static void all_caches_child(void)
         check(in_guard_region(kmem_cache_alloc(cache, GFP_KERNEL)));
 }
 
+/* Also an object that lies among the guards has a cache, and is freed as such. */
+static void stranger_child(void)
+{
+        struct kmem_cache *own = kmem_cache_create("own", 64, 0, SLAB_NO_MERGE, NULL);
+        struct kmem_cache *other = kmem_cache_create("other", 64, 0, SLAB_NO_MERGE, NULL);
+        void *object = kmem_cache_alloc(own, GFP_KERNEL);
+
+        check(in_guard_region(object));
+        kmem_cache_free(own, object);
+        object = kmem_cache_alloc(own, GFP_KERNEL);
+        check(in_guard_region(object));
+        kmem_cache_free(other, object);
+}
+
 static const struct child_case cases[] = {
         {"overflow_write", overflow_write_child},
         {"overflow_read", overflow_read_child},
@@ -589,6 +631,7 @@ static const struct child_case cases[] = {
         {"use_after_free", use_after_free_child},
         {"double_free", double_free_child},
         {"inside_free", inside_free_child},
+        {"stranger", stranger_child},
         {"small_overflow", small_overflow_child},
         {"small_underflow", small_underflow_child},
         {"nothing_wrong", nothing_wrong_child},
@@ -599,6 +642,7 @@ static const struct child_case cases[] = {
         {"limits", limits_child},
         {"page_limit", page_limit_child},
         {"mapped", mapped_child},
+        {"grown_in_locked", grown_in_locked_child},
         {"small_address_space", small_address_space_child},
         {"handler_before", handler_before_child},
         {"handler_alone", handler_alone_child},
@@ -700,6 +744,13 @@ static void test_wrong_frees(void **state)
         }
 }
 
+static void test_stranger(void **state)
+{
+        (void)state;
+        child_prints("stranger", EVERY, "kmem: kmem_cache_free(other, 0x");
+        child_prints("stranger", EVERY, "wrong slab cache: the object is from own\n");
+}
+
 /* The bytes that the alignment leaves: the program goes on. */
 static void test_small_overflow(void **state)
 {
@@ -734,6 +785,7 @@ static void test_surroundings(void **state)
         (void)state;
         set_size(100);
         faults("mapped", EVERY, "kmem: use after free: a");
+        child_passes("grown_in_locked", EVERY);
         assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
         limit = (struct rlimit){.rlim_cur = 256 << 20, .rlim_max = before.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
@@ -785,10 +837,10 @@ int main(int argc, char **argv)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_overflow),       cmocka_unit_test(test_underflow),
                 cmocka_unit_test(test_use_after_free), cmocka_unit_test(test_wrong_frees),
-                cmocka_unit_test(test_small_overflow), cmocka_unit_test(test_nothing_wrong),
-                cmocka_unit_test(test_quarantine),     cmocka_unit_test(test_surroundings),
-                cmocka_unit_test(test_handlers),       cmocka_unit_test(test_threads),
-                cmocka_unit_test(test_rates),
+                cmocka_unit_test(test_stranger),       cmocka_unit_test(test_small_overflow),
+                cmocka_unit_test(test_nothing_wrong),  cmocka_unit_test(test_quarantine),
+                cmocka_unit_test(test_surroundings),   cmocka_unit_test(test_handlers),
+                cmocka_unit_test(test_threads),        cmocka_unit_test(test_rates),
         };
 
         child_main(argc, argv, cases, array_size(cases));

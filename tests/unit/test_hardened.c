@@ -5,6 +5,8 @@
  */
 #define _GNU_SOURCE
 #include "child.h"
+#include "skip.h"
+#include "steps.h"
 
 #include "api/owner.h"
 #include "engines/hardened/large.h"
@@ -14,16 +16,21 @@
 #include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 void free_sized(void *block, size_t size);
+void free_aligned_sized(void *block, size_t align, size_t size);
 
 enum { MANY = 3000, LARGE = 300000 };
 
@@ -191,6 +198,59 @@ static void child_realloc_freed(void)
         check(block != NULL);
 }
 
+static void child_usable_freed(void)
+{
+        char *block = take(100);
+
+        drop(block);
+        check_equal(malloc_usable_size(hide_address(block)), 0);
+}
+
+static void child_usable_inside(void)
+{
+        check_equal(malloc_usable_size(take(100) + 16), 0);
+}
+
+static void child_usable_stack(void)
+{
+        char block[64] __attribute__((aligned(16))) = {0};
+
+        check_equal(malloc_usable_size(hide_address(block)), 0);
+}
+
+static void child_usable_large_freed(void)
+{
+        char *block = take(LARGE);
+
+        drop(block);
+        check_equal(malloc_usable_size(hide_address(block)), 0);
+}
+
+static void child_ksize_freed(void)
+{
+        void *block = kmalloc(100, GFP_KERNEL);
+
+        kfree(block);
+        check_equal(ksize(hide_address(block)), 0);
+}
+
+static void child_sensitive_twice(void)
+{
+        void *block = kmalloc(100, GFP_KERNEL);
+
+        kfree_sensitive(block);
+        kfree_sensitive(hide_address(block));
+}
+
+/* kmem_cache_free says so, and frees the block, as it does with another cache's object. */
+static void child_of_no_cache(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("named", 40, 0, 0, NULL);
+
+        kmem_cache_free(cache, take(40));
+        kmem_cache_free(cache, take(LARGE));
+}
+
 static void wrong_frees(void **state)
 {
         static const char *const double_free = "free already (double free)";
@@ -210,6 +270,15 @@ static void wrong_frees(void **state)
         child_aborts("large_inside", options_used, start);
         child_aborts("large_twice", options_used, double_free);
         child_aborts("realloc_freed", options_used, "realloc");
+        child_aborts("usable_freed", options_used, "kmem: malloc_usable_size(0x");
+        child_aborts("usable_freed", options_used, double_free);
+        child_aborts("usable_inside", options_used, "inside an object, not at its start");
+        child_aborts("usable_stack", options_used, "not the start of a block in use");
+        child_aborts("usable_large_freed", options_used, "not the start of a block in use");
+        child_aborts("ksize_freed", options_used, "kmem: ksize(0x");
+        child_aborts("sensitive_twice", options_used, "kmem: kfree_sensitive(0x");
+        child_prints("of_no_cache", options_used,
+                     "wrong slab cache: the object is from malloc or kmalloc");
 }
 
 /* ---- forms and sizes ---- */
@@ -246,6 +315,11 @@ static void child_wrong_delete_size(void)
         block_free_sized(block_alloc(CLASS_NEW, 40, false, NULL), 100, "operator delete", NULL);
 }
 
+static void child_wrong_align(void)
+{
+        free_aligned_sized(hide_address(aligned_alloc(256, 256)), 4096, 256);
+}
+
 static void child_large_wrong_size(void)
 {
         free_sized(hide_address(take(LARGE)), LARGE + 1);
@@ -260,6 +334,9 @@ static void child_right_forms(void)
                          NULL);
         free_sized(take(40), 40);
         free_sized(take(LARGE), LARGE);
+        for (size_t align = 16; align <= 2 * PAGE_SIZE; align *= 2)
+                for (size_t size = align; size <= 2 * LARGE; size *= 2)
+                        free_aligned_sized(hide_address(aligned_alloc(align, size)), align, size);
         free_sized(realloc(take(400), 200), 200);
         free_sized(realloc(take(LARGE), LARGE - 100000), LARGE - 100000);
         kfree(take(40));
@@ -299,6 +376,7 @@ static void forms_and_sizes(void **state)
         child_aborts("new_realloc", options_used, "from operator new, and cannot be resized");
         child_aborts("wrong_size", options_used, "freed with the size of another class");
         child_aborts("wrong_delete_size", options_used, "freed with the size of another class");
+        child_aborts("wrong_align", options_used, "freed with the size of another class");
         child_aborts("large_wrong_size", options_used, "freed with another size");
         child_passes("right_forms", options_used);
 }
@@ -444,6 +522,48 @@ static void child_behind_at_exit_of_far_slab(void)
                 }
         }
         check(false && "a slab lies behind an unused place");
+}
+
+static char *replaced;
+static size_t replaced_bytes;
+
+static void replace(void)
+{
+        drop(replaced);
+        replaced = take(replaced_bytes);
+}
+
+static void sweep_in_child(void)
+{
+        pid_t pid = fork();
+
+        if (pid == 0) {
+                hardened_sweep();
+                _exit(0);
+        }
+        child_wait(pid);
+}
+
+/* HARD-9: wherever malloc and free are interrupted, by their frequent cases and by others. */
+static void child_interrupted(void)
+{
+        static const size_t sizes[] = {40, 300};
+
+        for (size_t i = 0; i < array_size(sizes); i++) {
+                unsigned int count = 0;
+
+                replaced_bytes = sizes[i];
+                replaced = take(replaced_bytes);
+                while (run_with_act_at(count, replace, sweep_in_child))
+                        count++;
+                check(count > 100); /* that many instructions it takes at least */
+        }
+}
+
+static void interrupted_calls(void **state)
+{
+        skip_without_steps();
+        child_passes("interrupted", options_used);
 }
 
 static void writes(void **state)
@@ -659,6 +779,67 @@ static void child_released(void)
                 memset((char *)(blocks[i] = take(500)), 1, 500);
 }
 
+enum { LOCKED_EACH = 5, OF_PAGE = 3000, ROUNDS = 4 };
+
+/* All blocks are handed out, written to, freed, and their memory is given back; then anew. */
+static void use_and_release(size_t size)
+{
+        for (unsigned int i = 0; i < MANY / 4; i++)
+                memset((char *)(blocks[i] = take(size)), 1, size);
+        for (unsigned int i = 0; i < MANY / 4; i++)
+                drop((void *)blocks[i]);
+        malloc_trim(0);
+}
+
+/*
+ * The program locks some of its memory, as for secrets, and frees it locked. Pages of an empty slab that lie in front of
+ * locked ones must not stay guarded.
+ */
+static void child_partly_locked(void)
+{
+        for (unsigned int i = 0; i < MANY / 4; i++) {
+                blocks[i] = take(OF_PAGE);
+                if (i % LOCKED_EACH == 0 && mlock((char *)blocks[i], OF_PAGE)) {
+                        printf("the system lets no memory be locked\n");
+                        exit(0);
+                }
+        }
+        for (unsigned int i = 0; i < MANY / 4; i++)
+                drop((void *)blocks[i]);
+        malloc_trim(0);
+        for (unsigned int round = 0; round < ROUNDS; round++)
+                use_and_release(OF_PAGE);
+}
+
+/* A sandbox that kills the process for guards in mappings, as one does that lists the advice it allows. */
+static void child_sandboxed(void)
+{
+        struct sock_filter filter[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+                BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, MADV_HWPOISON, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {array_size(filter), filter};
+
+        use_and_release(500);
+        /* As the drop-in's prctl does, which this program does not call. */
+        system_tell_sandbox();
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+                printf("seccomp filters are refused\n");
+                exit(0);
+        }
+        for (unsigned int round = 0; round < ROUNDS; round++) {
+                use_and_release(500);
+                use_and_release(OF_PAGE);
+                drop(take(LARGE));
+                drop(take(1 << 20));
+        }
+}
+
 /* Without a child, in which the library opens and closes its table anew. */
 static bool kernel_may_write(void *address)
 {
@@ -688,6 +869,8 @@ static void traps_where_it_should(void **state)
         child_passes("guards_of_mappings", options_of_mappings);
         child_passes("nothing", options_used);
         child_aborts("nothing_twice", options_used, "free already (double free)");
+        child_passes("partly_locked", options_used);
+        child_passes("sandboxed", options_used);
         child_passes("large", options_used);
         child_passes("large_grows", options_used);
         child_passes("released", options_used);
@@ -750,16 +933,16 @@ static void child_quarantine(void)
         churn(40);
         for (unsigned int round = 0; round < 200; round++) {
                 char *block = take(40);
-                unsigned int steps = 0;
+                unsigned int between = 0;
                 char *next;
 
                 drop(block);
                 do {
                         next = take(40);
                         drop(next);
-                } while (next != block && ++steps < 100000);
-                least = min_of(least, steps);
-                most = max_of(most, steps);
+                } while (next != block && ++between < 100000);
+                least = min_of(least, between);
+                most = max_of(most, between);
         }
         /* It was drawn, and then was older than the other half of the quarantine. */
         check(least >= HARDENED_WAITING_MAX);
@@ -921,7 +1104,7 @@ static void child_sizes(void)
                 char *block = take(size);
 
                 check(malloc_usable_size(block) >= size);
-                check_equal(malloc_usable_size(block), hardened_round(size));
+                check_equal(malloc_usable_size(block), hardened_round(size, 1));
                 check_equal((uintptr_t)block % 16, 0);
                 memset(block, 0x41, malloc_usable_size(block));
                 drop(block);
@@ -975,7 +1158,7 @@ static void child_named_caches(void)
         objects[0] = krealloc(objects[0], 500, GFP_KERNEL);
         check(objects[0] != NULL);
         kfree_sensitive(objects[0]);
-        check_equal(kmalloc_size_roundup(100), hardened_round(100));
+        check_equal(kmalloc_size_roundup(100), hardened_round(100, 1));
 }
 
 static void child_named_twice(void)
@@ -1273,12 +1456,20 @@ int main(int argc, char **argv)
                 CASE(large_inside),
                 CASE(large_twice),
                 CASE(realloc_freed),
+                CASE(usable_freed),
+                CASE(usable_inside),
+                CASE(usable_stack),
+                CASE(usable_large_freed),
+                CASE(ksize_freed),
+                CASE(sensitive_twice),
+                CASE(of_no_cache),
                 CASE(new_free),
                 CASE(malloc_delete),
                 CASE(large_new_free),
                 CASE(new_realloc),
                 CASE(wrong_size),
                 CASE(wrong_delete_size),
+                CASE(wrong_align),
                 CASE(large_wrong_size),
                 CASE(right_forms),
                 CASE(inner_runtime),
@@ -1289,6 +1480,7 @@ int main(int argc, char **argv)
                 CASE(behind_resized),
                 CASE(behind_at_exit),
                 CASE(behind_at_exit_of_far_slab),
+                CASE(interrupted),
                 CASE(behind_large),
                 CASE(behind_large_at_exit),
                 CASE(after_free),
@@ -1301,6 +1493,8 @@ int main(int argc, char **argv)
                 CASE(guards_of_mappings),
                 CASE(nothing),
                 CASE(nothing_twice),
+                CASE(partly_locked),
+                CASE(sandboxed),
                 CASE(large),
                 CASE(large_grows),
                 CASE(behind_grown),
@@ -1329,10 +1523,15 @@ int main(int argc, char **argv)
                 CASE(nothing_done),
         };
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(wrong_frees),  cmocka_unit_test(forms_and_sizes),
-                cmocka_unit_test(writes),       cmocka_unit_test(traps_where_it_should),
-                cmocka_unit_test(addresses),    cmocka_unit_test(contents),
-                cmocka_unit_test(processes),    cmocka_unit_test(figures),
+                cmocka_unit_test(wrong_frees),
+                cmocka_unit_test(forms_and_sizes),
+                cmocka_unit_test(writes),
+                cmocka_unit_test(traps_where_it_should),
+                cmocka_unit_test(interrupted_calls),
+                cmocka_unit_test(addresses),
+                cmocka_unit_test(contents),
+                cmocka_unit_test(processes),
+                cmocka_unit_test(figures),
                 cmocka_unit_test(combinations),
         };
 

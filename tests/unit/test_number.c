@@ -60,6 +60,25 @@ static void test_next(void **state)
         assert_string_equal(text, " max");
 }
 
+static void test_range(void **state)
+{
+        static const char *const refused[] = {"",    "x", "-3",  "3-",  "3-x",
+                                              "7-3", "8", "3-8", BEYOND};
+        const char *text = "3,0-7\n";
+        int64_t first, last;
+
+        assert_true(number_range(&text, 8, &first, &last));
+        assert_true(first == 3 && last == 3);
+        assert_int_equal(*text++, ',');
+        assert_true(number_range(&text, 8, &first, &last));
+        assert_true(first == 0 && last == 7);
+        assert_string_equal(text, "\n");
+        for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+                text = refused[i];
+                assert_false(number_range(&text, 8, &first, &last));
+        }
+}
+
 static void test_whole(void **state)
 {
         static const char *const refused[] = {"",   " 1", "1 ",  "1\n", "+1",
@@ -107,8 +126,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_scan),  cmocka_unit_test(test_scan_bases),
-                cmocka_unit_test(test_next),  cmocka_unit_test(test_whole),
-                cmocka_unit_test(test_bytes),
+                cmocka_unit_test(test_next),  cmocka_unit_test(test_range),
+                cmocka_unit_test(test_whole), cmocka_unit_test(test_bytes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

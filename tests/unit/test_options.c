@@ -376,6 +376,14 @@ static void caches(void **state)
                 shows(i ? all : reversed, "other.sheaf_capacity=3\n");
         }
         shows("*.min_partial=4", "other.min_partial=4");
+        /* Text behind a * would be left out, and the value would be for more caches than named. */
+        shows("kmalloc-*4.cpu_partial=8", "option kmalloc-*4.cpu_partial: expected * at the end");
+        shows("*her.min_partial=4", "expected * at the end of the caches' names only, as in "
+                                    "kmalloc-*.min_partial");
+        shows("**.min_partial=4", "option **.min_partial: expected * at the end");
+        shows_not("*her.freeze=eager", "other.freeze=");
+        shows(".freeze=eager", "unknown option \".freeze\"; there are: ");
+        shows_not(".freeze=eager", "other.freeze=");
         shows("kmalloc-64.min_partial=4,kmalloc-64.min_partial=5", "kmalloc-64.min_partial=5");
         shows("kmalloc.dotted.cpu_partial=8", "kmalloc.dotted.cpu_partial=8");
         /* Only lines of files are comments: this cache, and the text behind it, counts. */

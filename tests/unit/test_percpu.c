@@ -5,9 +5,9 @@
  */
 #define _GNU_SOURCE
 #include "engines.h"
+#include "record_bytes.h"
 #include "walker.h"
 
-#include "base/metadata.h"
 #include "introspect/totals.h"
 #include "percpu/area.h"
 #include "percpu/barn.h"
@@ -287,9 +287,9 @@ static void no_metadata_leaks(void **state)
                 free_many(1500);
                 kmem_cache_destroy(cache);
                 if (round == 1)
-                        before = metadata_used_bytes();
+                        before = record_bytes();
         }
-        check_equal(metadata_used_bytes(), before);
+        check_equal(record_bytes(), before);
 }
 
 /* Counts are exact at every step, and all objects are different. */

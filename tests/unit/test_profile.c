@@ -196,6 +196,19 @@ static void gone_cache_child(void)
         kfree(sample);
 }
 
+/* kmem_cache_free of another cache's sample says so, and that of the cache's own does not. */
+static void stranger_child(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("stranger", 512, 0, SLAB_NO_MERGE, NULL);
+        void *own;
+
+        do
+                own = kmem_cache_alloc(cache, GFP_KERNEL);
+        while (!in_sample_region(own));
+        kmem_cache_free(cache, own);
+        kmem_cache_free(cache, sample_of(512));
+}
+
 /* An owner is noted by the page of the heap, of which a sample has none. */
 static void closed_child(void)
 {
@@ -544,6 +557,7 @@ static const struct child_case children[] = {
         {"double free", double_free_child},
         {"inner free", inner_free_child},
         {"gone cache", gone_cache_child},
+        {"stranger", stranger_child},
         {"closed", closed_child},
         {"large objects", large_objects_child},
         {"large blocks", large_blocks_child},
@@ -585,10 +599,28 @@ static void test_resize(void **state)
         child_passes("resize", FINE);
 }
 
+/* Of the two frees one is wrong. */
+static void assert_reports_stranger_once(const char *own)
+{
+        static struct child_result result;
+        char line[100];
+        const char *first;
+
+        snprintf(line, sizeof(line), "wrong slab cache: the object is from %s\n", own);
+        child_run("stranger", FINE, &result);
+        assert_int_equal(result.status, 0);
+        first = strstr(result.output, line);
+        assert_non_null(first);
+        assert_null(strstr(first + 1, "wrong slab cache"));
+        assert_null(strstr(result.output, "object is from stranger"));
+}
+
 static void test_misuse(void **state)
 {
         child_aborts("double free", FINE, "not the start of an object that is in use");
         child_aborts("inner free", FINE, "not the start of an object that is in use");
+        child_aborts("inner free", FINE, "samples of the heap profile");
+        assert_reports_stranger_once("kmalloc-512");
 }
 
 static void test_gone_cache(void **state)

@@ -548,21 +548,27 @@ static OPAQUE void walk_past(void)
         STAY;
 }
 
-static OPAQUE void call_made(const void *instructions, size_t bytes, const void *pointer)
+/* Of made code at @page. */
+static OPAQUE void call_code(void *page, void (*callback)(void), const void *pointer)
+{
+        outside.count = row_walk(outside.frame, ROOM, 0, 0);
+        ((void (*)(void (*)(void), const void *))page)(callback, pointer);
+        STAY;
+}
+
+static void call_made(const void *instructions, size_t bytes, const void *pointer)
 {
         void *page = make_code(instructions, bytes);
 
-        outside.count = row_walk(outside.frame, ROOM, 0, 0);
-        ((void (*)(void (*)(void), const void *))page)(walk_past, pointer);
+        call_code(page, walk_past, pointer);
         munmap(page, CODE_BYTES);
-        STAY;
 }
 
 static void test_code_with_frame_pointers(void **state)
 {
         (void)state;
         call_made(framed, sizeof(framed), NULL);
-        /* One frame is another place of call_made; then follow its callers. */
+        /* One frame is another place of call_code; then follow its callers. */
         assert_int_equal(past.count, unwound + outside.count);
         assert_memory_equal(past.frame + unwound + 1, outside.frame + 1,
                             (size_t)(outside.count - 1) * sizeof(void *));
@@ -583,6 +589,57 @@ static void test_code_without_frame_pointers(void **state)
                         at++;
                 assert_true(is_in_caller || at < outside.count);
         }
+}
+
+static void *closed;
+static size_t closed_bytes;
+
+/* The unwinder would read what is closed. */
+static OPAQUE void walk_past_closed(void)
+{
+        must(mprotect(closed, closed_bytes, PROT_NONE) == 0);
+        past.count = row_walk(past.frame, ROOM, 0, 0);
+        must(mprotect(closed, closed_bytes, PROT_READ | PROT_EXEC) == 0);
+        STAY;
+}
+
+/* A program may unmap code that a call of its own will never return to. */
+static void test_code_that_is_gone(void **state)
+{
+        (void)state;
+        closed_bytes = CODE_BYTES;
+        closed = make_code(framed, sizeof(framed));
+        call_code(closed, walk_past_closed, NULL);
+        /* The callback, the code, and call_code at another place; then its callers. */
+        assert_int_equal(past.count, 2 + outside.count);
+        assert_memory_equal(past.frame + 3, outside.frame + 1,
+                            (size_t)(outside.count - 1) * sizeof(void *));
+        munmap(closed, closed_bytes);
+        closed = make_code(pointed, sizeof(pointed));
+        call_code(closed, walk_past_closed, NULL);
+        assert_int_equal(past.count, 2);
+        munmap(closed, closed_bytes);
+}
+
+/* Its call returns to the last instructions of a page, and the next page cannot be read. */
+static void test_code_at_the_end_of_a_page(void **state)
+{
+        size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+        char *pages =
+                mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        char *code = pages + bytes - sizeof(framed);
+
+        (void)state;
+        assert_true(pages != MAP_FAILED);
+        memcpy(code, framed, sizeof(framed));
+        if (mprotect(pages, 2 * bytes, PROT_READ | PROT_EXEC) != 0)
+                skip_because("the system lets no program make code");
+        __builtin___clear_cache(code, code + sizeof(framed));
+        closed = pages + bytes;
+        closed_bytes = bytes;
+        call_code(code, walk_past_closed, NULL);
+        assert_int_equal(past.count, 2 + outside.count);
+        munmap(pages, 2 * bytes);
 }
 
 /* A call at the end of a page, and behind it a page that cannot be read. */
@@ -855,6 +912,8 @@ int main(void)
                 CASE(test_clones),
                 CASE(test_code_with_frame_pointers),
                 CASE(test_code_without_frame_pointers),
+                CASE(test_code_that_is_gone),
+                CASE(test_code_at_the_end_of_a_page),
                 CASE(test_frame_pointers_to_nowhere),
                 CASE(test_frame_pointer_to_the_end_of_code),
 #ifdef HAVE_THROW

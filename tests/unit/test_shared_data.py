@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The table of shared data in docs/performance.md has every lock of the library, and every variable
-that threads share by the accesses of lang/atomic.h, and nothing else.
+that threads share by the accesses of lang/atomic.h, and nothing else. The table of locks in
+src/README.md has the order in which fork takes them.
 
 A variable whose address goes to another function, which accesses it there, is not found.
 """
@@ -94,6 +95,34 @@ def test_the_table_is_the_code() -> None:
     missing, unknown = in_the_code() - set(table), set(table) - in_the_code()
     assert not missing, f"not in docs/performance.md: {sorted(missing)}"
     assert not unknown, f"not in src: {sorted(unknown)}"
+
+
+def taken_by_fork() -> list[str]:
+    """The locks that fork takes, outermost first; `lock` for each that is a member."""
+    function = re.compile(r"^(?:static )?void (\w+)\([^;{]*\)\n{(.*?)^}", re.MULTILINE | re.DOTALL)
+    bodies = {name: body for _, text in sources() for name, body in function.findall(text)}
+    calls = re.compile(
+        r"\b(?:(?:take|act|pool|change)\(&[^;]*?(\w+)(?:\[\w+\])?\);|(\w+)\((?:take|act))"
+    )
+
+    def taken(body: str) -> Iterator[str]:
+        for lock, function in calls.findall(body):
+            if lock:
+                yield lock
+            elif function in bodies:
+                yield from taken(bodies[function])
+
+    return list(taken(bodies["prepare"]))
+
+
+def test_the_locks_are_in_the_order_of_fork() -> None:
+    section = (ROOT / "src" / "README.md").read_text().split("\n## Locks\n")[1].split("\n## ")[0]
+    table = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
+    order = re.findall(r"`(\w+)`", "".join(table))
+    taken = [lock for lock in taken_by_fork() if lock != "lock"]
+    assert {"cache_mutex", "drain_mutex", "slob_lock", "record_lock"} <= set(taken)
+    assert not set(taken) - set(order) - {"heap_start_lock", "pool_locks", "free_lock"}
+    assert [lock for lock in taken if lock in order] == [lock for lock in order if lock in taken]
 
 
 def test_rows_are_whole() -> None:

@@ -5,6 +5,7 @@
  * still unless a case moves it.
  */
 #include "child.h"
+#include "record_bytes.h"
 #include "skip.h"
 #include "walk_slab.h"
 
@@ -466,7 +467,7 @@ static void reaping_shared(void **state)
 /* Objects in the arrays of a cache that is shrunk or destroyed go back, down to the pages. */
 static void arrays_emptied(void **state)
 {
-        size_t metadata = metadata_used_bytes();
+        size_t metadata = record_bytes();
         size_t pages = used_pages();
 
         for (unsigned int shrunk = 0; shrunk < 2; shrunk++) {
@@ -480,7 +481,7 @@ static void arrays_emptied(void **state)
                 if (shrunk)
                         check_equal(kmem_cache_shrink(cache), 0);
                 kmem_cache_destroy(cache);
-                check_equal(metadata_used_bytes(), metadata);
+                check_equal(record_bytes(), metadata);
                 check_equal(used_pages(), pages);
         }
 }
@@ -733,7 +734,7 @@ static void count_lock(struct lock *lock)
  */
 static void alien_arrays(void)
 {
-        size_t metadata = metadata_used_bytes();
+        size_t metadata = record_bytes();
         size_t pages = used_pages();
         struct object_array *alien;
         struct slab_node *home;
@@ -780,7 +781,7 @@ static void alien_arrays(void)
         check_equal(home->shared->available, 4);
         give(objects + 17, 3);
         end();
-        check_equal(metadata_used_bytes(), metadata);
+        check_equal(record_bytes(), metadata);
         check_equal(used_pages(), pages);
 }
 
@@ -957,13 +958,13 @@ static void constructors(void **state)
 /* Every allocation of setup and of a slab's metadata fails in turn; nothing leaks. */
 static void without_memory(void **state)
 {
-        size_t used = metadata_used_bytes();
+        size_t used = record_bytes();
         unsigned int failing = 0;
 
         do {
                 metadata_calls = ++failing;
                 cache = kmem_cache_create("poor", 48, 0, 0, NULL);
-                check(cache || metadata_used_bytes() == used);
+                check(cache || record_bytes() == used);
         } while (!cache);
         check(failing > 3);
         metadata_calls = 1;
@@ -973,7 +974,7 @@ static void without_memory(void **state)
         take(objects, 1);
         give(objects, 1);
         end();
-        check_equal(metadata_used_bytes(), used);
+        check_equal(record_bytes(), used);
 }
 
 static void leave_alone(void *object)
@@ -984,7 +985,7 @@ static void leave_alone(void *object)
 /* As above, for a free list outside its slab (S6-12). */
 static void without_memory_for_list(void **state)
 {
-        size_t used = metadata_used_bytes();
+        size_t used = record_bytes();
         size_t pages = used_pages();
 
         cache = kmem_cache_create("poor", 512, 0, 0, leave_alone);
@@ -997,7 +998,7 @@ static void without_memory_for_list(void **state)
         take(objects, 30);
         give(objects, 30);
         end();
-        check_equal(metadata_used_bytes(), used);
+        check_equal(record_bytes(), used);
 }
 
 int main(int argc, char **argv)

@@ -151,6 +151,32 @@ static void too_large(void **state)
         check_equal(probe.objects, 1);
 }
 
+/* Classes of the finer table have larger slabs, but where that makes the table of small objects wide. */
+static void fine_classes(void **state)
+{
+        static const uint32_t expected[][3] = {/* size, order, objects per slab */
+                                               {8, 0, 512},   {16, 0, 254},  {24, 0, 170},
+                                               {32, 1, 254},  {40, 1, 204},  {56, 1, 146},
+                                               {64, 3, 512},  {72, 3, 455},  {256, 3, 128},
+                                               {1024, 3, 32}, {2048, 3, 16}, {4096, 3, 8}};
+
+        for (size_t i = 0; i < array_size(expected); i++) {
+                struct kmem_cache probe = layout(expected[i][0], 0, SLAB_KMALLOC);
+
+                check_equal(probe.order, expected[i][1]);
+                check_equal(probe.objects, expected[i][2]);
+        }
+        options.slub_max_order = 1;
+        check_equal(layout(64, 0, SLAB_KMALLOC).order, 1);
+        options.slub_max_order = 3;
+        options.slub_min_order = 2;
+        check_equal(layout(16, 0, SLAB_KMALLOC).order, 2);
+        options.slub_min_order = 0;
+        options.slub_min_objects = 64;
+        check_equal(layout(64, 0, SLAB_KMALLOC).order, 0);
+        options.slub_min_objects = 0;
+}
+
 /* S1-09 */
 static void min_partial(void **state)
 {
@@ -407,6 +433,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(order_against_model),
                 cmocka_unit_test(order_rule),
                 cmocka_unit_test(too_large),
+                cmocka_unit_test(fine_classes),
                 cmocka_unit_test(min_partial),
                 cmocka_unit_test(cpu_partial_table),
                 cmocka_unit_test(cpu_partial_slabs),

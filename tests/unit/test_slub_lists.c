@@ -604,33 +604,46 @@ static void chains_of_a_batch(void **state)
         end();
 }
 
-/* S1-50: slabs of the fallback order, beside slabs of the preferred order. */
-static void fallback_order(void **state)
+/*
+ * S1-50: slabs of the fallback order, beside slabs of the preferred order. Several lie side by side, where a
+ * slab of the preferred order would be.
+ */
+static void fallback_order_of(uint32_t size)
 {
         void *objects[600];
         unsigned int count = 0;
+        bool unaligned = false;
 
-        begin(700, 2, 5);
+        begin(size, 2, 5);
         check(cache->order > cache->min_order);
-        for (unsigned int round = 0; round < 6; round++) {
+        for (unsigned int round = 0; round < 12; round++) {
                 unsigned int expected;
 
-                refused_order = round % 2 ? cache->order : ORDER_MAX + 1;
-                expected = round % 2 ? cache->min_order_objects : cache->objects;
+                refused_order = round % 6 ? cache->order : ORDER_MAX + 1;
+                expected = round % 6 ? cache->min_order_objects : cache->objects;
                 take(0, objects + count, expected);
                 check_equal(slab_objects(slab_at(objects[count])), expected);
                 check_equal(slab_at(objects[count])->order,
-                            round % 2 ? cache->min_order : cache->order);
+                            round % 6 ? cache->min_order : cache->order);
+                unaligned |= page_number(slab_at(objects[count])) % order_pages(cache->order) != 0;
                 count += expected;
                 cache->engine->flush_slot(cache, &slots[0]);
         }
         refused_order = ORDER_MAX + 1;
+        check(unaligned);
         for (unsigned int i = 0; i < count; i++) {
                 check(cache->engine->is_object(cache, objects[i]));
                 check(!cache->engine->is_object(cache, (char *)objects[i] + 8));
         }
         give(1, objects, count);
         end();
+}
+
+/* Objects of 1,024 bytes begin where objects of a larger slab would. */
+static void fallback_order(void **state)
+{
+        fallback_order_of(700);
+        fallback_order_of(1024);
 }
 
 /* Without pages and without memory for tables. */
@@ -835,11 +848,11 @@ static void child_bad_frees(void)
         kmem_cache_destroy(other);
 }
 
-static void bad_frees(void **state)
+static void bad_frees_with(const char *row)
 {
         static struct child_result result;
 
-        child_run("bad_frees", "bad_free=ignore", &result);
+        child_run("bad_frees", row, &result);
         if (result.status)
                 fprintf(stderr, "%s", result.output);
         assert_int_equal(result.status, 0);
@@ -848,6 +861,13 @@ static void bad_frees(void **state)
         assert_non_null(
                 strstr(result.output, "it is inside an object (invalid object pointer); ignored"));
         assert_non_null(strstr(result.output, "it is not an object of this cache; ignored"));
+}
+
+/* By chains of many slabs, and by the kernel's (S5-21). */
+static void bad_frees(void **state)
+{
+        bad_frees_with("bad_free=ignore");
+        bad_frees_with("bad_free=ignore,sheaf_capacity=0");
 }
 
 static void child_double_free(void)

@@ -19,7 +19,6 @@
 #include <string.h>
 
 enum { ARGUMENTS = 3, STEP_NS = 1000 };
-#define SECOND_NS UINT64_C(1000000000)
 /* A time of ltrace -r is a pause, and so is lower than any of -ttt. */
 #define EPOCH_LEAST (100000000 * SECOND_NS)
 
@@ -151,15 +150,6 @@ static const char *read_pid(const char *text, int32_t *thread)
         return at + 1 + strspn(at + 1, " ");
 }
 
-/* A time of day turns to one that does not fall at midnight. */
-static uint64_t time_of_day(struct import *import, uint64_t time)
-{
-        if (time < import->time_of_day && import->time_of_day - time > 12 * 3600 * SECOND_NS)
-                import->days++;
-        import->time_of_day = time;
-        return time + import->days * 24 * 3600 * SECOND_NS;
-}
-
 /*
  * Seconds with a fraction or a time of day, and blanks; without either the text's beginning, and
  * *timed is false.
@@ -190,7 +180,7 @@ static const char *read_stamp(struct import *import, const char *text, bool *tim
                 fraction *= 10;
         time = time * SECOND_NS + fraction;
         if (count == 3)
-                time = time_of_day(import, time);
+                time = import_time_of_day(import, time);
         import->now = count == 1 && time < EPOCH_LEAST ? import->now + time : time;
         *timed = true;
         return at + strspn(at, " ");

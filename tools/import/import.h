@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Makes a trace of the text that other tools print about allocations. A line is looked at by itself,
- * whatever tool printed it: events of kernels (kernel_line.c), logs of a program's heap
+ * whatever tool printed it: events of kernels (kernel_line.c, named_line.c), logs of a program's heap
  * (heap_line.c). Data files of heaptrack (heaptrack_line.c) and heap profiles (profile_line.c) say in
  * their first line what they are; all other lines are then theirs.
  */
@@ -13,6 +13,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#define SECOND_NS UINT64_C(1000000000)
 
 enum {
         ADDRESS_LEAST = 4096,   /* NULL and the result of kmalloc(0) are below */
@@ -77,12 +79,19 @@ enum line_kind {
 };
 
 /* Each looks at a line without its newline. */
+enum line_kind named_line(struct import *import, const char *line);
 enum line_kind kernel_line(struct import *import, const char *line);
 enum line_kind heap_line(struct import *import, const char *line);
 enum line_kind heaptrack_line(struct import *import, const char *line);
 enum line_kind profile_line(struct import *import, const char *line);
 
 void heaptrack_free(struct heaptrack *heaptrack);
+
+/* The text's end without blanks before it. */
+const char *line_trim(const char *first, const char *end);
+
+/* The time of day in ns, with a day more for each midnight: where a time falls by half a day. */
+uint64_t import_time_of_day(struct import *import, uint64_t time);
 
 /* Notes why a line cannot be read. */
 enum line_kind line_bad(struct import *import, const char *format, ...)

@@ -22,6 +22,14 @@ enum line_kind line_bad(struct import *import, const char *format, ...)
         return LINE_BAD;
 }
 
+uint64_t import_time_of_day(struct import *import, uint64_t time)
+{
+        if (time < import->time_of_day && import->time_of_day - time > 12 * 3600 * SECOND_NS)
+                import->days++;
+        import->time_of_day = time;
+        return time + import->days * 24 * 3600 * SECOND_NS;
+}
+
 void import_event(struct import *import, struct lives_event *event, const char *site,
                   size_t site_bytes)
 {
@@ -35,6 +43,13 @@ void import_event(struct import *import, struct lives_event *event, const char *
         event->site = known ? known->value : 0;
         event->time = import->now > import->first_time ? import->now - import->first_time : 0;
         lives_add(import->lives, event);
+}
+
+const char *line_trim(const char *first, const char *end)
+{
+        while (end > first && (end[-1] == ' ' || end[-1] == '\t'))
+                end--;
+        return end;
 }
 
 /* Without a byte order mark and without a mail's quotes. */
@@ -64,6 +79,8 @@ static enum line_kind take_line(struct import *import, const char *line)
 
         if (kind == LINE_NOT_OURS)
                 kind = profile_line(import, line);
+        if (kind == LINE_NOT_OURS)
+                kind = named_line(import, line);
         if (kind == LINE_NOT_OURS)
                 kind = kernel_line(import, line);
         if (kind == LINE_NOT_OURS)

@@ -20,7 +20,7 @@ enum { COLUMNS_MOST = 24, GRAIN_SHIFT = 6, GRAINS = 1 << 30 };
 /* The caches in the order of the table, and the recipes by its columns. */
 struct kind kinds[CACHES_MOST];
 unsigned int kind_count;
-struct recipe cpu_recipe;
+static struct recipe cpu_recipe;
 struct recipe task_recipe;
 struct recipe socket_recipe;
 struct recipe message_recipe;

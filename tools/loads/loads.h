@@ -109,12 +109,11 @@ struct kind {
 extern struct kind kinds[CACHES_MOST];
 extern unsigned int kind_count;
 
-/* The objects of a CPU, task, socket or message, in the order of the table. */
+/* The objects of a task, socket or message, in the order of the table. */
 struct recipe {
         unsigned int count;
         unsigned int *kinds;
 };
-extern struct recipe cpu_recipe;
 extern struct recipe task_recipe;
 extern struct recipe socket_recipe;
 extern struct recipe message_recipe;

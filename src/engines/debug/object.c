@@ -43,8 +43,10 @@ uint8_t *first_other(uint8_t *start, uint8_t value, size_t bytes)
         return start;
 }
 
-bool bytes_check(struct debug_report *report, struct page *slab, void *object, const char *what,
-                 uint8_t *start, uint8_t value, size_t bytes, bool show_object)
+/* Checks that bytes have their value; else reports and restores them. */
+static bool bytes_check(struct debug_report *report, struct page *slab, void *object,
+                        const char *what, uint8_t *start, uint8_t value, size_t bytes,
+                        bool show_object)
 {
         uint8_t *fault = first_other(start, value, bytes);
         uint8_t *last = start + bytes - 1;

@@ -152,10 +152,6 @@ KMEM_HIDDEN bool object_check(struct debug_report *report, struct page *slab, vo
                               bool active);
 /* The first byte that has another value, or NULL. */
 KMEM_HIDDEN uint8_t *first_other(uint8_t *start, uint8_t value, size_t bytes);
-/* Checks that bytes have their value; else reports and restores them. */
-KMEM_HIDDEN bool bytes_check(struct debug_report *report, struct page *slab, void *object,
-                             const char *what, uint8_t *start, uint8_t value, size_t bytes,
-                             bool show_object);
 
 /* slab.c */
 

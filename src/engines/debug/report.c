@@ -98,7 +98,8 @@ void report_add_name(struct debug_report *report, const char *name)
                         report->text.start[i] = '?';
 }
 
-void report_add_symbol(struct debug_report *report, uintptr_t address)
+/* A place in code, found when the report is written (machine/code_map.h). */
+static void report_add_symbol(struct debug_report *report, uintptr_t address)
 {
         if (address)
                 report_add(report, SYMBOL_MARK "%016lx", (unsigned long)address);

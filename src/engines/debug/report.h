@@ -41,8 +41,6 @@ KMEM_HIDDEN void report_send(struct debug_report *report);
 KMEM_HIDDEN void report_add(struct debug_report *report, const char *format, ...) KMEM_PRINTF(2, 3);
 /* A name that the program gave, without line ends, a terminal's controls and marks of functions. */
 KMEM_HIDDEN void report_add_name(struct debug_report *report, const char *name);
-/* A place in code, found when the report is written (machine/code_map.h). */
-KMEM_HIDDEN void report_add_symbol(struct debug_report *report, uintptr_t address);
 /* A hex dump, 16 bytes a line. */
 KMEM_HIDDEN void report_add_bytes(struct debug_report *report, const char *what,
                                   const uint8_t *start, size_t bytes);

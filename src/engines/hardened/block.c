@@ -82,7 +82,7 @@ static KMEM_NOINLINE struct slab_record *next_slab_locked(struct pool *pool, uin
         return record;
 }
 
-void hardened_report_written(const char *object, uint32_t bytes)
+void *hardened_report_written(const char *object, uint32_t bytes)
 {
         hardened_report("malloc", object, "Object written after free",
                         "it was written to after it was freed", hardened_first_used(object, bytes));
@@ -276,6 +276,7 @@ static KMEM_NOINLINE void free_otherwise(void *block, size_t size, enum block_fo
                 return;
         }
         make_draws(pool);
+        put_locked(place);
         if (has_memory)
                 clear_object(block, place.class);
         put_cleared_locked(pool, place, place.class->aged, locked);
@@ -316,6 +317,15 @@ size_t hardened_bytes(const void *block, bool *known)
         *known = place.offset == 0 && load_acquire(&place.record->start) &&
                  object_is_out(place.record->states[place.index]);
         return *known && place.record->number ? place.class->size - CANARY_BYTES : 0;
+}
+
+void hardened_check(const void *block, const char *call)
+{
+        struct hardened_place place = start_of(block, call);
+        struct fault fault = fault_of_state(place.record->states[place.index]);
+
+        if (unlikely(fault.title))
+                hardened_report(call, block, fault.title, fault.text, fault.bad_offset);
 }
 
 /* Checks an object that is to be resized, and stays out. */

@@ -88,10 +88,12 @@ uint32_t hardened_class_for(size_t size, size_t align)
         return number;
 }
 
-size_t hardened_round(size_t size)
+size_t hardened_round(size_t size, size_t align)
 {
-        uint32_t number = hardened_class_for(size, 1);
+        uint32_t number = hardened_class_for(size, align);
 
+        if (number == 0)
+                return 0;
         return number == HARDENED_CLASSES ? size : hardened.classes[number].size - CANARY_BYTES;
 }
 
@@ -281,11 +283,4 @@ void hardened_fork_child(void)
                 return;
         system_random(hardened.key, sizeof(hardened.key));
         hardened_change(false);
-}
-
-size_t hardened_reserved_bytes(void)
-{
-        return hardened.bytes ? tables_bytes(hardened.bytes) + hardened.bytes +
-                                        ((size_t)1 << hardened.chunk_shift)
-                              : 0;
 }

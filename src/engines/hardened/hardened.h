@@ -21,6 +21,9 @@
  *  HARD-6  A freed object waits, and its address is not handed out, until it was drawn at random and then has grown
  *          old; bytes that wait are bounded for each pool (class.c).
  *  HARD-7  The blocks of size 0 are objects of a class without memory: every access traps.
+ *  HARD-9  An object is out only while its canary is there, and waits only while it is zero: its state is the last that malloc
+ *          writes, and the first that free writes. So a sweep finds no fault of the program in a call that is not over, as
+ *          in front of _exit by the handler of a signal.
  *
  * A pool is the slabs of a class and an arena, under the pool's lock. Threads choose an arena when they first
  * allocate; a free goes to the pool of the object's slab. In a process with a single thread nobody takes the locks.
@@ -109,8 +112,8 @@ struct slab_record {
         char *start;       /* NULL: the slab was never used */
         uint64_t canary;   /* secret */
         struct pool *pool; /* of its class and arena */
-        uint16_t free;     /* objects that can be handed out */
-        uint16_t awaited;  /* as many, and the slab changes its place; 0: it stays */
+        uint32_t free;     /* objects that can be handed out */
+        uint32_t awaited;  /* as many, and the slab changes its place; 0: it stays */
         uint32_t empty_ms; /* SLAB_EMPTY: the time since when, the lower half */
         uint8_t arena;
         uint8_t number;  /* of its class */
@@ -137,7 +140,7 @@ enum slab_place { SLAB_LOOSE, SLAB_CURRENT, SLAB_PARTIAL, SLAB_EMPTY, SLAB_RELEA
 static inline void slab_place(struct slab_record *record, enum slab_place place, uint32_t awaited)
 {
         record->place = (uint8_t)place;
-        record->awaited = (uint16_t)awaited;
+        record->awaited = awaited;
 }
 
 struct pool {
@@ -298,14 +301,12 @@ KMEM_HIDDEN bool hardened_start(void);
  * the block is large.
  */
 KMEM_HIDDEN uint32_t hardened_class_for(size_t size, size_t align);
-/* Usable bytes of the block that a request of @size gets. */
-KMEM_HIDDEN size_t hardened_round(size_t size);
+/* Usable bytes of the block that a request of @size bytes, aligned to @align, gets. */
+KMEM_HIDDEN size_t hardened_round(size_t size, size_t align);
 /* In the only thread of a child of fork: random numbers differ from the parent's from now on. */
 KMEM_HIDDEN void hardened_fork_child(void);
 /* Makes the page of the table writable, or read-only again; false if the system refuses. */
 KMEM_HIDDEN bool hardened_change(bool writable);
-/* All address space that is kept for objects and their records. */
-KMEM_HIDDEN size_t hardened_reserved_bytes(void);
 
 /* slab.c */
 
@@ -341,6 +342,8 @@ KMEM_HIDDEN bool hardened_free(void *block, size_t size, enum block_form form, c
                                const void *site);
 /* Usable bytes, 0 for blocks of size 0; false in *known if no block starts there. */
 KMEM_HIDDEN size_t hardened_bytes(const void *block, bool *known);
+/* Ends the process with a report by @call, if an address that hardened_contains is not the start of a block that is out. */
+KMEM_HIDDEN void hardened_check(const void *block, const char *call);
 /*
  * NULL without memory; the block stays then. @size is not 0, and the block is known. Bytes behind the old size
  * are zero if the block moved.

@@ -29,9 +29,12 @@ KMEM_HIDDEN void hardened_came_back_locked(struct pool *pool, const struct harde
 /* An object waits that took no other's place. Leaves the lock. */
 KMEM_HIDDEN void hardened_waits_locked(struct pool *pool, const struct hardened_class *class,
                                        bool locked);
-/* HARD-4: the object was written to after its free. Ends the process. */
-KMEM_HIDDEN void hardened_report_written(const char *object, uint32_t bytes)
-        __attribute__((noreturn, cold));
+/*
+ * HARD-4: the object was written to after its free. Ends the process; the compiler is not told, as its callers would be no leaves
+ * otherwise.
+ */
+KMEM_HIDDEN void *hardened_report_written(const char *object, uint32_t bytes)
+        __attribute__((cold, returns_nonnull));
 
 /* Adds 1 to a count that its pool's holder alone changes, and others read. */
 static inline void count_owned(uint64_t *count)
@@ -74,14 +77,13 @@ static inline bool canary_is_whole(const struct slab_record *record,
 static inline void draw_object(struct pool *pool, struct slab_record *record,
                                const struct hardened_class *class)
 {
-        uint8_t *loose = record_loose(record, class);
         uint32_t free = record->free;
         uint32_t place = stream_next(&pool->random, free);
+        uint8_t *loose = record_loose(record, class);
         uint32_t index = loose[place];
 
-        free--;
+        record->free = --free;
         loose[place] = loose[free];
-        record->free = (uint16_t)free;
         pool->next_index = index;
         pool->next_object = record->start + (size_t)index * class->size;
 }
@@ -108,8 +110,8 @@ static KMEM_ALWAYS_INLINE void draw_ahead(struct pool *pool, struct slab_record 
                 __builtin_prefetch(object + CACHE_LINE, 1);
 }
 
-/* HARD-4, and HARD-5 from now on. */
-static KMEM_ALWAYS_INLINE void make_ready(char *object, uint64_t canary,
+/* HARD-4, and HARD-5 from now on; false: it was written to. */
+static KMEM_ALWAYS_INLINE bool make_ready(char *object, uint64_t canary,
                                           const struct hardened_class *class, uint8_t state)
 {
         uint32_t bytes = class->size;
@@ -120,27 +122,27 @@ static KMEM_ALWAYS_INLINE void make_ready(char *object, uint64_t canary,
         /* A fresh object of a page or more would get memory that the program may never touch. */
         if (likely(state != OBJECT_FRESH) || bytes < PAGE_SIZE)
                 if (unlikely(!hardened_is_zero(object, bytes)))
-                        hardened_report_written(object, bytes);
+                        return false;
         memcpy(place, &canary, sizeof(canary));
+        return true;
 }
 
-/* The drawn object is handed out, the next one drawn, and the lock left. */
+/* The next object is drawn, the lock left, and the drawn one handed out, which nobody else knows in between. */
 static KMEM_ALWAYS_INLINE void *hand_out_locked(struct pool *pool,
                                                 const struct hardened_class *class,
                                                 enum block_form form, bool has_memory, bool locked)
 {
         struct slab_record *record = pool->current;
         char *object = pool->next_object;
-        uint8_t *place = &record->states[pool->next_index];
-        uint8_t state = *place;
-        uint64_t canary = record->canary;
+        uint8_t *state = &record->states[pool->next_index];
 
-        *place = (uint8_t)state_out(form);
         count_owned(&pool->taken);
         draw_ahead(pool, record, class);
         pool_drop(pool, locked);
-        if (likely(has_memory))
-                make_ready(object, canary, class, state);
+        if (likely(has_memory) && unlikely(!make_ready(object, record->canary, class, *state)))
+                return hardened_report_written(object, class->size);
+        /* HARD-9. Release: pairs with the acquire in check_canaries. */
+        store_release(state, (uint8_t)state_out(form));
         return object;
 }
 
@@ -170,7 +172,7 @@ end_wait_locked(struct pool *pool, const struct hardened_class *class, uint64_t 
         uint32_t free = record->free;
 
         record_loose(record, class)[free++] = (uint8_t)wait_index(wait);
-        record->free = (uint16_t)free;
+        record->free = free;
         if (unlikely(free == record->awaited))
                 hardened_came_back_locked(pool, class, record, locked);
         else
@@ -244,11 +246,18 @@ static KMEM_ALWAYS_INLINE void clear_small(char *object, size_t last_pair)
         } while (at < last);
 }
 
-/* An object that was found right to be freed is cleared, and waits. Leaves the lock. */
+/* HARD-9: an object that was found right to be freed is out no more, and has to be cleared. */
+static KMEM_ALWAYS_INLINE void put_locked(struct hardened_place place)
+{
+        place.record->states[place.index] = OBJECT_FREED;
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* And then it waits. Leaves the lock. */
 static KMEM_ALWAYS_INLINE void put_cleared_locked(struct pool *pool, struct hardened_place place,
                                                   bool ages, bool locked)
 {
-        place.record->states[place.index] = OBJECT_FREED;
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
         count_owned(&pool->given);
         wait_locked(pool, place.class, wait_of(place.record, place.index), ages, locked);
 }
@@ -284,6 +293,7 @@ static KMEM_ALWAYS_INLINE bool hardened_free_often(void *block, size_t size, enu
                 pool_drop(pool, locks);
                 return false;
         }
+        put_locked(place);
         clear_small(block, last_pair);
         put_cleared_locked(pool, place, true, locks);
         return true;

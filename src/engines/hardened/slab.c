@@ -163,7 +163,7 @@ static void record_begin(struct slab_record *record, const struct hardened_class
 
         for (uint32_t index = 0; index < class->objects; index++)
                 loose[index] = (uint8_t)index;
-        record->free = (uint16_t) class->objects;
+        record->free = class->objects;
 }
 
 /* A slab where no slab was before. */

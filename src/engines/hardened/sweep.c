@@ -71,7 +71,8 @@ static void check_canaries(struct slab_record *record, const struct hardened_cla
                 char *object = record->start + (size_t)index * class->size;
                 uint64_t canary;
 
-                if (!object_is_out(record->states[index]))
+                /* Acquire: pairs with hand_out_locked. */
+                if (!object_is_out(load_acquire(&record->states[index])))
                         continue;
                 memcpy(&canary, object + class->size - CANARY_BYTES, sizeof(canary));
                 if (canary != record->canary)

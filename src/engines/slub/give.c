@@ -10,16 +10,19 @@
 
 #include "page/deferred.h"
 
-enum { LOOK_AHEAD = 3 }; /* foreign objects seen before a chain is closed (S5-21) */
+#include <string.h>
+
+enum {
+        LOOK_AHEAD = 3,   /* foreign objects seen before a chain is closed (S5-21) */
+        OPEN_CHAINS = 32, /* at once; they lie on the stack of the program's thread */
+};
 
 /* Objects of a slab linked in its table: head .. tail, the tail's link not yet set. */
 struct chain {
         struct page *slab;
-        uint32_t objects; /* capacity of the slab */
-        uint32_t head;
-        uint32_t tail;
         uint32_t count;
-        void *foreign; /* with count 0: the object at the end of the array is another cache's */
+        uint16_t head;
+        uint16_t tail;
 };
 
 /*
@@ -44,9 +47,9 @@ static struct page *checked_slab(struct kmem_cache *cache, void *object, uint32_
         } else {
                 slab = slub_slab_of(cache, object);
                 *index = slub_index(cache, slab, slab_objects(slab), object);
-                if (*index == INDEX_END)
+                if (unlikely(*index == INDEX_END))
                         wrong = "is inside an object (invalid object pointer)";
-                else if (slab_next(slab, slab_objects(slab), *index) != INDEX_IN_USE)
+                else if (unlikely(slab_next(slab, slab_objects(slab), *index) != INDEX_IN_USE))
                         wrong = "is free already (double free)";
         }
         if (likely(!wrong))
@@ -70,7 +73,7 @@ static bool push_to_own_slab(struct engine_slot *slot, const struct chain *chain
         lock_take(&slot->lock);
         own = slot->slab == slab;
         if (own) {
-                slab_set_next(slab, chain->objects, chain->tail, slot->freelist);
+                slab_set_next(slab, slab_objects(slab), chain->tail, slot->freelist);
                 slot->freelist = chain->head;
         }
         lock_drop(&slot->lock);
@@ -170,7 +173,7 @@ static void slab_push_chain(struct kmem_cache *cache, struct engine_slot *slot,
         for (;;) {
                 before = state_unpack(old);
                 check_or_die(before.inuse >= chain->count);
-                slab_set_next(slab, chain->objects, chain->tail, before.head);
+                slab_set_next(slab, before.objects, chain->tail, before.head);
                 after = before;
                 after.head = chain->head;
                 after.inuse = before.inuse - chain->count;
@@ -232,7 +235,7 @@ static KMEM_ALWAYS_INLINE unsigned int chain_run(const struct kmem_cache *cache,
         void *table = chain->slab->table;
         uint64_t reciprocal = cache->reciprocal;
         uint32_t size = cache->size;
-        uint64_t bytes = (uint64_t)chain->objects * size;
+        uint64_t bytes = (uint64_t)slab_objects(chain->slab) * size;
         uint32_t head = chain->head;
         void *const *end = objects + count;
 
@@ -247,7 +250,7 @@ static KMEM_ALWAYS_INLINE unsigned int chain_run(const struct kmem_cache *cache,
                 head = index;
                 end--;
         }
-        chain->head = head;
+        chain->head = (uint16_t)head;
         chain->count += count - (uint32_t)(end - objects);
         return (unsigned int)(end - objects);
 }
@@ -259,13 +262,13 @@ static KMEM_ALWAYS_INLINE unsigned int chain_run(const struct kmem_cache *cache,
  */
 static KMEM_ALWAYS_INLINE unsigned int chain_extend(struct kmem_cache *cache, void **objects,
                                                     unsigned int position, struct chain *chain,
-                                                    bool narrow)
+                                                    void **foreign, bool narrow)
 {
         uintptr_t start = (uintptr_t)page_address(chain->slab);
         void *table = chain->slab->table;
         uint64_t reciprocal = cache->reciprocal;
         uint32_t size = cache->size;
-        uint64_t bytes = (uint64_t)chain->objects * size;
+        uint64_t bytes = (uint64_t)slab_objects(chain->slab) * size;
         unsigned int look_ahead = LOOK_AHEAD;
         unsigned int left = position;
         uint32_t head = chain->head;
@@ -284,46 +287,46 @@ static KMEM_ALWAYS_INLINE unsigned int chain_extend(struct kmem_cache *cache, vo
                 objects[position] = objects[--left];
                 if (unlikely((uint64_t)index * size != offset ||
                              !table_in_use(table, narrow, index))) {
-                        checked_slab(cache, object, &index, &chain->foreign);
+                        checked_slab(cache, object, &index, foreign);
                         continue;
                 }
                 table_set_next(table, narrow, index, head);
                 head = index;
                 count++;
         }
-        chain->head = head;
+        chain->head = (uint16_t)head;
         chain->count = count;
         return left;
 }
 
 /*
  * Builds a chain from the end of the array: the last object and the objects of its slab before it
- * (S5-21). The rest is objects[0 .. result).
+ * (S5-21). The rest is objects[0 .. result). An empty chain if the last object is wrong or @foreign.
  */
 static unsigned int chain_build(struct kmem_cache *cache, void **objects, unsigned int count,
-                                struct chain *chain)
+                                struct chain *chain, void **foreign)
 {
         unsigned int last = count - 1;
+        struct page *slab;
         uint32_t index;
 
         chain->count = 0;
-        chain->foreign = NULL;
-        chain->slab = checked_slab(cache, objects[last], &index, &chain->foreign);
-        if (!chain->slab)
+        slab = checked_slab(cache, objects[last], &index, foreign);
+        if (!slab)
                 return last;
-        chain->objects = slab_objects(chain->slab);
-        chain->head = chain->tail = index;
+        chain->slab = slab;
+        chain->head = chain->tail = (uint16_t)index;
         chain->count = 1;
         /*
          * The entry of an object in the chain is marked as listed at once, so that an object that
          * occurs twice in a batch is seen as a double free.
          */
-        slab_set_next(chain->slab, chain->objects, index, INDEX_END);
-        if (is_narrow(chain->objects))
+        slab_set_next(slab, slab_objects(slab), index, INDEX_END);
+        if (is_narrow(slab_objects(slab)))
                 return chain_extend(cache, objects, chain_run(cache, objects, last, chain, true),
-                                    chain, true);
+                                    chain, foreign, true);
         return chain_extend(cache, objects, chain_run(cache, objects, last, chain, false), chain,
-                            false);
+                            foreign, false);
 }
 
 /* Only without CPU slabs, so nothing joins a CPU partial list. */
@@ -331,41 +334,222 @@ void slab_give_rest(struct kmem_cache *cache, struct engine_slot *slot, struct p
                     uint32_t head)
 {
         struct joining joining = {0};
-        struct chain chain = {
-                .slab = slab, .objects = slab_objects(slab), .head = head, .tail = head};
+        struct chain chain = {.slab = slab, .head = (uint16_t)head, .tail = (uint16_t)head};
+        uint32_t objects = slab_objects(slab);
 
         debug_check(head != INDEX_END && !cache->has_cpu_partial);
-        for (uint32_t index = head; index != INDEX_END;
-             index = slab_next(slab, chain.objects, index)) {
-                chain.tail = index;
+        for (uint32_t index = head; index != INDEX_END; index = slab_next(slab, objects, index)) {
+                chain.tail = (uint16_t)index;
                 chain.count++;
         }
         slab_push_chain(cache, slot, &chain, &joining);
         slabs_discard(cache, joining.emptied);
 }
 
+/* What became of a batch: objects of other caches lie from @end on, @given went to their slabs. */
+struct giving {
+        struct joining joining;
+        unsigned int end;
+        uint64_t given;
+};
+
+/*
+ * Pushes the chain onto a slab that has free objects, keeps others in use and is no CPU slab, which
+ * most are: it stays where it is. All others, and caches that count events, take slab_push_chain.
+ * Against: other threads that free into the slab or take its list, at any moment. Each changes the
+ * state (SLUB-1), so the swap fails; the slab's list has no trace of the chain then, and
+ * slab_push_chain sets its last link anew.
+ */
+static KMEM_ALWAYS_INLINE void push_chain(struct kmem_cache *cache, struct engine_slot *slot,
+                                          const struct chain *chain, struct giving *giving)
+{
+        struct page *slab = chain->slab;
+        uint64_t old = load_relaxed(&slab->state);
+        struct slab_state state = state_unpack(old);
+
+        giving->given += chain->count;
+        if (likely(!state.frozen && state.head != INDEX_END && state.inuse > chain->count &&
+                   !slot->counters)) {
+                slab_set_next(slab, state.objects, chain->tail, state.head);
+                state.head = chain->head;
+                state.inuse -= chain->count;
+                if (likely(slab_transition(cache, slab, &old, state, STAGE_ANY, STAGE_ANY)))
+                        return;
+        }
+        slab_push_chain(cache, slot, chain, &giving->joining);
+}
+
+/* A chain, as the kernel does (S5-21), or a wrong object; returns how many objects are left. */
+static unsigned int give_chain(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                               unsigned int count, struct giving *giving)
+{
+        void *foreign = NULL;
+        struct chain chain;
+
+        count = chain_build(cache, objects, count, &chain, &foreign);
+        if (chain.count)
+                push_chain(cache, slot, &chain, giving);
+        else if (foreign)
+                objects[--giving->end] = foreign;
+        return count;
+}
+
+/*
+ * Chains of many slabs, built at once. A chain has its place by the number of its slab, and is
+ * pushed early if another slab needs the place. Nothing is in danger meanwhile: a slab whose chain is
+ * not pushed counts these objects as in use, so it cannot go, and no other thread touches their
+ * entries (SLUB-3).
+ */
+struct chains {
+        uint32_t slab[OPEN_CHAINS]; /* page number; 0: no chain */
+        uint16_t head[OPEN_CHAINS];
+        uint16_t tail[OPEN_CHAINS];
+        uint16_t count[OPEN_CHAINS];
+        uint8_t taken[OPEN_CHAINS]; /* places that have a chain */
+        unsigned int taken_count;
+        unsigned int places; /* a power of two */
+};
+
+static void chains_init(struct chains *chains, unsigned int objects)
+{
+        chains->taken_count = 0;
+        chains->places = min_of(2u << (fls(objects) - 1), (unsigned int)OPEN_CHAINS);
+        memset(chains->slab, 0, chains->places * sizeof(*chains->slab));
+}
+
+static KMEM_ALWAYS_INLINE void chains_push(struct kmem_cache *cache, struct engine_slot *slot,
+                                           const struct chains *chains, unsigned int place,
+                                           struct giving *giving)
+{
+        const struct chain chain = {.slab = page_at(chains->slab[place]),
+                                    .count = chains->count[place],
+                                    .head = chains->head[place],
+                                    .tail = chains->tail[place]};
+
+        push_chain(cache, slot, &chain, giving);
+}
+
+/* Makes room for a chain of the slab, which ends with the object at @index. */
+static KMEM_ALWAYS_INLINE void chains_begin(struct kmem_cache *cache, struct engine_slot *slot,
+                                            struct chains *chains, unsigned int place,
+                                            uint32_t slab, uint64_t index, struct giving *giving)
+{
+        if (chains->slab[place])
+                chains_push(cache, slot, chains, place, giving);
+        else
+                chains->taken[chains->taken_count++] = (uint8_t)place;
+        chains->slab[place] = slab;
+        chains->head[place] = INDEX_END;
+        chains->tail[place] = (uint16_t)index;
+        chains->count[place] = 0;
+}
+
+/*
+ * Adds the objects at the end of the array, up to the first that is wrong or in a slab of the fallback
+ * order; returns how many are left. The rules are checked_slab's. What the slabs have in common is
+ * read once, because the compiler cannot know that an entry's store leaves it as it is.
+ */
+static KMEM_ALWAYS_INLINE unsigned int chains_add(struct kmem_cache *cache,
+                                                  struct engine_slot *slot, struct chains *chains,
+                                                  void *const *objects, unsigned int count,
+                                                  struct giving *giving, bool narrow)
+{
+        const uintptr_t base = heap.base;
+        const size_t heap_bytes = load_relaxed(&heap.accessible_bytes);
+        const uint16_t *map = heap.map;
+        struct page *pages = heap.pages;
+        const uint32_t order = cache->order;
+        const uint16_t entry = (uint16_t)cache->pair_offset;
+        const uint16_t kind_and_order = page_kind_and_order(PAGE_SLAB, order);
+        const uint64_t reciprocal = cache->reciprocal;
+        const uint64_t size = cache->size;
+        const uint64_t bytes = cache->objects * size;
+
+        while (count) {
+                uintptr_t object = (uintptr_t)objects[count - 1];
+                uint32_t number = (uint32_t)((object - base) >> PAGE_SHIFT);
+                uint32_t first = number >> order << order;
+                unsigned int place = number >> order & (chains->places - 1);
+                struct page *slab = &pages[first];
+                uintptr_t start = base + ((size_t)first << PAGE_SHIFT);
+                uint64_t index = ((object - start) * reciprocal) >> RECIPROCAL_SHIFT;
+                unsigned int before = count;
+                uint32_t head;
+                void *table;
+
+                /* Acquire: as in slub_slab_of. */
+                if (unlikely(object - base >= heap_bytes || load_relaxed(&map[number]) != entry ||
+                             load_acquire(&slab->kind_and_order) != kind_and_order))
+                        break;
+                table = slab->table;
+                if (unlikely(object - start >= bytes || index * size != object - start ||
+                             !table_in_use(table, narrow, (uint32_t)index)))
+                        break;
+                if (chains->slab[place] != first)
+                        chains_begin(cache, slot, chains, place, first, index, giving);
+                head = chains->head[place];
+                /* Sheaves are often filled slab by slab. */
+                do {
+                        table_set_next(table, narrow, (uint32_t)index, head);
+                        head = (uint32_t)index;
+                        if (--count == 0)
+                                break;
+                        object = (uintptr_t)objects[count - 1];
+                        index = ((object - start) * reciprocal) >> RECIPROCAL_SHIFT;
+                } while (object - start < bytes && index * size == object - start &&
+                         table_in_use(table, narrow, (uint32_t)index));
+                chains->head[place] = (uint16_t)head;
+                chains->count[place] = (uint16_t)(chains->count[place] + before - count);
+        }
+        return count;
+}
+
+/*
+ * Chains of all slabs at once, for what sheaves give back. Objects that were freed in random order are
+ * seldom near another of their slab, so that by the kernel's rule nearly each takes a swap and the
+ * instructions of a push (decisions/0041).
+ */
+static void give_sheaf(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
+                       unsigned int count, struct giving *giving)
+{
+        bool narrow = is_narrow(cache->objects);
+        struct chains chains;
+
+        chains_init(&chains, count);
+        while (count) {
+                if (narrow)
+                        count = chains_add(cache, slot, &chains, objects, count, giving, true);
+                else
+                        count = chains_add(cache, slot, &chains, objects, count, giving, false);
+                if (count)
+                        count = give_chain(cache, slot, objects, count, giving);
+        }
+        for (unsigned int i = 0; i < chains.taken_count; i++)
+                chains_push(cache, slot, &chains, chains.taken[i], giving);
+}
+
+/* Whether chains are the kernel's: without sheaves, and with sheaves by the kernel's rule. */
+static bool gives_as_kernel(const struct kmem_cache *cache)
+{
+        return !load_relaxed(&cache->sheaf_capacity) || cache->sheaves_as_7_0;
+}
+
 unsigned int slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                        unsigned int count)
 {
-        struct joining joining = {0};
-        unsigned int end = count; /* objects of other caches lie from here on */
-        unsigned int all = count;
-        uint64_t given = 0;
+        struct giving giving = {.end = count};
+        unsigned int left = count;
 
-        while (count) {
-                struct chain chain;
-
-                count = chain_build(cache, objects, count, &chain);
-                given += chain.count;
-                if (chain.count)
-                        slab_push_chain(cache, slot, &chain, &joining);
-                else if (chain.foreign)
-                        objects[--end] = chain.foreign;
-        }
-        if (joining.first)
-                slot_put_partial(cache, slot, joining.first);
-        slabs_discard(cache, joining.emptied);
-        slot_count_given(slot, given);
+        /* A slab of exact pages has few objects and no place that its order tells. */
+        if (count > 1 && !gives_as_kernel(cache) && !cache->slab_pages)
+                give_sheaf(cache, slot, objects, count, &giving);
+        else
+                while (left)
+                        left = give_chain(cache, slot, objects, left, &giving);
+        if (giving.joining.first)
+                slot_put_partial(cache, slot, giving.joining.first);
+        slabs_discard(cache, giving.joining.emptied);
+        slot_count_given(slot, giving.given);
         pages_release_deferred();
-        return all - end;
+        return count - giving.end;
 }

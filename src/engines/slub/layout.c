@@ -33,15 +33,33 @@ static uint32_t order_objects(const struct kmem_cache *cache, unsigned int order
 }
 
 /*
- * Objects in a slab of a class of the finer table. The kernel's rule gives too few with few CPUs:
- * making and ending slabs would be most of the cost of their 12 or 16 objects.
+ * Slabs of the classes of the finer table. The kernel's rule gives them too few objects with few
+ * CPUs: making and ending slabs would be most of the cost of 12 or 16 objects, and a sheaf that goes
+ * back would have nearly as many slabs as objects (decisions/0042). Pages of a slab that no object
+ * has used take no memory.
  */
-enum { FINE_OBJECTS = 32 };
+enum {
+        FINE_OBJECTS = 32,
+        FINE_ORDER = 3, /* at least, but for small objects */
+        /* Below, an entry of two bytes for each object is more than a 32nd of the memory. */
+        WIDE_TABLE_BYTES = 64,
+};
 
 /* Whether the cache is a class of the finer table, which no kernel has. */
 static bool is_fine_class(const struct kmem_cache *cache)
 {
         return cache->flags & SLAB_KMALLOC && options.classes != CLASSES_KERNEL;
+}
+
+/* The largest order up to FINE_ORDER, for small objects up to where their table would be wide. */
+static unsigned int fine_order(const struct kmem_cache *cache)
+{
+        unsigned int order = FINE_ORDER;
+
+        while (order && cache->size < WIDE_TABLE_BYTES &&
+               order_objects(cache, order) > NARROW_OBJECTS_MAX)
+                order--;
+        return order;
 }
 
 /* With the CPU count of this moment: a cache keeps the order it was made with (S3-11, S3-14). */
@@ -57,8 +75,11 @@ static unsigned int calculate_order(const struct kmem_cache *cache)
                 .min_objects = (uint32_t)options.slub_min_objects,
         };
 
-        if (fine && !rules.min_objects)
+        if (fine && !rules.min_objects) {
                 rules.min_objects = FINE_OBJECTS;
+                rules.min_order =
+                        max_of(rules.min_order, min_of(fine_order(cache), rules.max_order));
+        }
         return fine && cache->size > PAGE_SIZE ? slub_order_tight(cache->size, &rules)
                                                : slub_order(cache->size, &rules);
 }
