@@ -7,7 +7,10 @@
  *     explore SCENARIO --reduced|--compare [--preemptions N] [--seconds N]
  *     explore SCENARIO --all [--seconds N]
  *     explore SCENARIO --memory ra --weaken FILE:LINE ...
- *     explore SCENARIO [--memory sc|tso|ra] --replay STEP:THREAD,STEP~QUESTION,...  [--steps]
+ *     explore SCENARIO [--memory sc|tso|ra] --replay STEP:THREAD,STEP~QUESTION,THREAD!REQUEST,...  [--steps]
+ *
+ * In a scenario whose requests for memory may be refused, up to --refusals of a schedule are, usually as many as
+ * the scenario says.
  *
  * --memory tso gives each thread a store buffer; up to --delays (1) accesses of a schedule do not
  * see a store that another thread has made (memory.c). --memory ra is C11's release and acquire; a delay
@@ -41,6 +44,7 @@ struct wish {
         const struct scenario *scenario;
         unsigned int preemptions;
         unsigned int delays;
+        int refusals; /* -1: as the scenario says */
         unsigned int seconds;
         bool all;
         bool reduced;
@@ -110,12 +114,16 @@ static void read_schedule(const char *text, struct schedule *schedule)
                 struct turn turn = {0};
                 int used = 0;
                 bool delay = sscanf(at, "%u~%u%n", &turn.step, &turn.delay, &used) == 2;
+                bool refused =
+                        !delay && sscanf(at, "%u!%u%n", &turn.thread, &turn.refused, &used) == 2;
 
                 if (schedule->count == TURNS_MAX ||
-                    (!delay && sscanf(at, "%u:%u%n", &turn.step, &turn.thread, &used) != 2) ||
+                    (!delay && !refused &&
+                     sscanf(at, "%u:%u%n", &turn.step, &turn.thread, &used) != 2) ||
                     turn.thread >= THREADS_MAX || (delay && !turn.delay) ||
-                    (at[used] && at[used] != ','))
-                        wrong("--replay", text, "STEP:THREAD or STEP~QUESTION, ...");
+                    (refused && !turn.refused) || (at[used] && at[used] != ','))
+                        wrong("--replay", text,
+                              "STEP:THREAD, STEP~QUESTION or THREAD!REQUEST, ...");
                 schedule->turn[schedule->count++] = turn;
                 at += used + (at[used] == ',');
         }
@@ -167,7 +175,7 @@ static bool read_switch(const char *name, struct wish *wish)
 
 static struct wish read_arguments(int count, char **arguments)
 {
-        struct wish wish = {.preemptions = 2, .delays = 1};
+        struct wish wish = {.preemptions = 2, .delays = 1, .refusals = -1};
 
         for (int i = 1; i < count; i++) {
                 const char *name = arguments[i];
@@ -187,6 +195,8 @@ static struct wish read_arguments(int count, char **arguments)
                         memory = read_memory(value);
                 } else if (strcmp(name, "--delays") == 0) {
                         wish.delays = read_number(name, value, TURNS_MAX);
+                } else if (strcmp(name, "--refusals") == 0) {
+                        wish.refusals = (int)read_number(name, value, REFUSALS_MAX);
                 } else if (strcmp(name, "--seconds") == 0) {
                         wish.seconds = read_number(name, value, 1000000);
                 } else if (strcmp(name, "--weaken") == 0 && i + 1 < count) {
@@ -196,7 +206,8 @@ static struct wish read_arguments(int count, char **arguments)
                         read_schedule(value, &wish.schedule);
                 } else {
                         wrong("option", name,
-                              "--list, --memory, --preemptions, --delays, --seconds, --weaken, "
+                              "--list, --memory, --preemptions, --delays, --refusals, --seconds, "
+                              "--weaken, "
                               "--all, --reduced, --compare, --replay or --steps");
                 }
                 i++;
@@ -225,6 +236,10 @@ static void print_step(const struct step *step)
         print_place(step->place);
         if (!step->delay)
                 return;
+        if (!step->access) {
+                printf(" %s", step->delay);
+                return;
+        }
         printf("\n              %s\n              ", step->delay);
         print_place(step->access);
 }
@@ -239,8 +254,8 @@ static void print_schedule(bool steps)
                         if (search->step[end].thread != thread || search->step[end].delay ||
                             search->step[first].delay)
                                 break;
-                printf(search->step[first].delay ? "  step %5u  delay:    "
-                                                 : "  step %5u  thread %u  ",
+                printf(search->step[first].access ? "  step %5u  delay:    "
+                                                  : "  step %5u  thread %u  ",
                        first, thread);
                 print_step(&search->step[first]);
                 if (end - first > 1) {
@@ -260,6 +275,16 @@ static void print_messages(void)
                 printf("messages of the library:\n%.*s\n", (int)bytes, text);
 }
 
+static void print_turn(const struct turn *turn, const char *between)
+{
+        if (turn->refused)
+                printf("%s%u!%u", between, turn->thread, turn->refused);
+        else if (turn->delay)
+                printf("%s%u~%u", between, turn->step, turn->delay);
+        else
+                printf("%s%u:%u", between, turn->step, turn->thread);
+}
+
 static void print_failure(const struct scenario *scenario, bool steps)
 {
         const struct schedule *schedule = &search->schedule;
@@ -271,10 +296,7 @@ static void print_failure(const struct scenario *scenario, bool steps)
         if (!schedule->count)
                 printf("''");
         for (unsigned int i = 0; i < schedule->count; i++)
-                printf("%s%u%c%u", i ? "," : "", schedule->turn[i].step,
-                       schedule->turn[i].delay ? '~' : ':',
-                       schedule->turn[i].delay ? schedule->turn[i].delay
-                                               : schedule->turn[i].thread);
+                print_turn(&schedule->turn[i], i ? "," : "");
         printf("%s\n", memory == MEMORY_TSO  ? " --memory tso"
                        : memory == MEMORY_RA ? " --memory ra"
                                              : "");
@@ -306,7 +328,7 @@ static bool reach_equal(const struct scenario *scenario, const struct bounds *bo
         uint64_t sum = search->ends_sum;
         uint64_t executions = search->executions;
 
-        search_classes(scenario, bounds->preemptions, 0);
+        search_classes(scenario, bounds);
         printf("%s: %u preemptions: %lu executions leave %lu memories, and of the reduced search "
                "%lu leave %lu%s\n",
                scenario->name, bounds->preemptions, (unsigned long)executions, (unsigned long)ends,
@@ -315,18 +337,25 @@ static bool reach_equal(const struct scenario *scenario, const struct bounds *bo
         return !search->failed && search->ends == ends && search->ends_sum == sum;
 }
 
+static unsigned int refusals_of(const struct wish *wish)
+{
+        return wish->refusals < 0 ? wish->scenario->refusals : (unsigned int)wish->refusals;
+}
+
 /* Words that threads share are learned cheaply by one preemption. */
 static int explore_all(const struct wish *wish)
 {
         uint64_t begin = search_processor_ms();
         struct bounds bounds = {
                 .preemptions = 1,
+                .refusals = refusals_of(wish),
                 .deadline = wish->seconds ? begin + wish->seconds * (uint64_t)1000 : 0,
         };
 
         search_all(wish->scenario, &bounds);
+        bounds.preemptions = NO_BOUND;
         if (!search->failed && !search->late)
-                search_classes(wish->scenario, NO_BOUND, bounds.deadline);
+                search_classes(wish->scenario, &bounds);
         printf("%s: all: %lu executions, %lu points, %lu choices, %lu cut short, %.1f s%s\n",
                wish->scenario->name, (unsigned long)search->executions,
                (unsigned long)search->points, (unsigned long)search->choices,
@@ -349,12 +378,13 @@ static int explore(const struct wish *wish)
         uint64_t begin = search_processor_ms();
         struct bounds bounds = {
                 .delays = memory == MEMORY_SC ? 0 : wish->delays,
+                .refusals = refusals_of(wish),
                 .deadline = wish->seconds ? begin + wish->seconds * (uint64_t)1000 : 0,
         };
 
         for (; bounds.preemptions <= wish->preemptions; bounds.preemptions++) {
                 if (wish->reduced)
-                        search_classes(wish->scenario, bounds.preemptions, bounds.deadline);
+                        search_classes(wish->scenario, &bounds);
                 else
                         search_all(wish->scenario, &bounds);
                 printf("%s: %u preemptions: %lu executions, %lu points, %lu choices, %lu cut "
@@ -401,11 +431,12 @@ int main(int count, char **arguments)
                 fprintf(stderr, "explore: no memory for the search\n");
                 return EXIT_WRONG;
         }
-        if (!heap_ready()) {
+        if (!wish.scenario->cold && !heap_ready()) {
                 fprintf(stderr, "explore: the heap does not start\n");
                 return EXIT_WRONG;
         }
-        wish.scenario->setup();
+        if (!wish.scenario->cold)
+                wish.scenario->setup();
         report_file = keep_messages();
         status = wish.replay ? replay(&wish) : wish.all ? explore_all(&wish) : explore(&wish);
         fflush(stdout);

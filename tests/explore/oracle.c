@@ -39,15 +39,26 @@ void give_notes(const void *object)
         explore_fail("object %p is freed and nobody has it", object);
 }
 
-void *take(void)
+static void *take_with(gfp_t flags, bool may_fail)
 {
         void *object;
 
         calls_under_way++;
-        object = kmem_cache_alloc(cache, GFP_KERNEL);
-        take_notes(object);
+        object = kmem_cache_alloc(cache, flags);
+        if (object || !may_fail)
+                take_notes(object);
         calls_under_way--;
         return object;
+}
+
+void *take(void)
+{
+        return take_with(GFP_KERNEL, false);
+}
+
+void *take_if_any(void)
+{
+        return take_with(GFP_KERNEL | __GFP_NOWARN, true);
 }
 
 void give(void *object)

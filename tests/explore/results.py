@@ -8,7 +8,7 @@
 `run.py --keep docs/figures/explored.json` writes the file. For each search (search_name) and
 scenario it has the last bound that was searched to its end, with executions, points passed and
 seconds of the processor; `late`: after so many seconds one preemption more was given up;
-`earlier`: of a search that left out schedules which it would run now.
+`earlier`: of a search that left out schedules which it would run now, or of other sources.
 Exit status of check: 0, or 1 if the table differs.
 """
 
@@ -69,6 +69,9 @@ class Kept:
         if preemptions is None:
             return "executions" in one
         return bool(one.get("preemptions", -1) >= preemptions)
+
+    def is_late(self, name: str) -> bool:
+        return "late" in self.known.get(name, {})
 
     def seconds(self, name: str) -> float:
         one = self.known.get(name, {})

@@ -5,7 +5,7 @@
     run.py EXPLORER [--memory sc|tso|ra] [--delays N] [--preemptions N] [--quick] [--seconds N]
            [NAME...]
     run.py EXPLORER --reduced|--compare [--preemptions N] [--quick] [--seconds N] [NAME...]
-    run.py EXPLORER --all [--seconds N] [NAME...]
+    run.py EXPLORER --all [--quick] [--seconds N] [NAME...]
     run.py EXPLORER ... --keep FILE [--anew] [NAME...]
 
 A scenario (or those whose names contain a NAME) is searched with no preemption, then with one, up
@@ -16,7 +16,8 @@ schedule one access that does not see what is in another's; --memory ra is C11 w
 leaves out scenarios that FILE has as exhausted, and begins with those that took the least time;
 --anew, for sources that have changed, leaves out none and forgets what FILE has of them.
 --reduced leaves out most of equal schedules; --compare searches in both ways, which must reach the
-same. --all has no bound on preemptions, and runs one of each class of equal schedules. Columns:
+same. --all has no bound on preemptions, and runs one of each class of equal schedules; with --quick
+it leaves out scenarios that docs/figures/explored.json has as not exhausted in this way. Columns:
 executions, scheduling points that they passed, points with a choice, all of the last bound, and
 seconds of the processor. Exit status: 1 if a schedule fails, with the schedule printed, or if no
 scenario has a NAME; 2 for wrong arguments; 0 otherwise, also if time was over, which the table
@@ -32,7 +33,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from results import Figures, Kept, search_name
+from results import FILE, Figures, Kept, search_name
 
 FAILED, LATE = 1, 3
 FIGURES = re.compile(
@@ -105,6 +106,9 @@ def main() -> int:
     given = parser.parse_intermixed_args()
     scenarios = read_scenarios(given.explorer, given.names)
     kept = None
+    if given.all and given.quick:
+        known = Kept(FILE, "all")
+        scenarios = [one for one in scenarios if not known.is_late(one.name)]
     if given.keep:
         kind = "all" if given.all else "reduced" if given.reduced else "plain"
         kept = Kept(given.keep, search_name(kind, given.memory, given.delays))

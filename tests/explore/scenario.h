@@ -21,13 +21,21 @@ struct scenario {
         unsigned int nodes;            /* 0: one */
         unsigned int usable;           /* CPUs that the process may use, for locked slots; 0: all */
         unsigned int forks;            /* calls of explore_fork */
+        bool cold;                     /* the heap is not up when the threads begin: no setup */
+        unsigned int refusals;         /* requests for memory of its threads that may be refused */
         void (*check)(void);           /* NULL: check_empty() of the scenario's cache */
         bool woken;                    /* no wait may end by its time: a wake-up is lost then */
         bool large;                    /* `make test` runs it with one preemption, not with two */
 };
 
+/* Whether the running thread's request for memory at that place is refused (search.c). No point. */
+bool search_refuses(const struct place *place);
+
 /* The tables of the files in scenarios/, each ended by an entry without a name; NULL at the end. */
 extern const struct scenario *const scenario_tables[];
+
+/* A child of fork begins: its figures must not go into its parent's registry (registry/registry.c). */
+void registry_begin_child(void);
 
 /* A registry is made at the next look for one (registry/registry.c). */
 extern bool registry_due;
@@ -44,6 +52,8 @@ void make_cache(unsigned int size);
  */
 void *take(void);
 void give(void *object);
+/* As take; NULL if there is no memory. */
+void *take_if_any(void);
 /* For objects that come and go by other calls. */
 void take_notes(const void *object);
 void give_notes(const void *object);

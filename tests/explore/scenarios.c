@@ -16,14 +16,17 @@ extern const struct scenario figures_scenarios[];
 extern const struct scenario locked_scenarios[];
 extern const struct scenario lock_scenarios[];
 extern const struct scenario fork_scenarios[];
+extern const struct scenario refused_scenarios[];
+extern const struct scenario cpu_scenarios[];
+extern const struct scenario start_scenarios[];
+extern const struct scenario request_scenarios[];
 extern const struct scenario litmus_scenarios[];
 
 const struct scenario *const scenario_tables[] = {
-        sheaf_scenarios,  slab_scenarios,
-        cache_scenarios,  page_scenarios,
-        grace_scenarios,  figures_scenarios,
-        group_scenarios,  array_scenarios,
-        engine_scenarios, locked_scenarios,
-        lock_scenarios,   fork_scenarios,
-        litmus_scenarios, NULL,
+        sheaf_scenarios,   slab_scenarios,   cache_scenarios,
+        page_scenarios,    grace_scenarios,  figures_scenarios,
+        group_scenarios,   array_scenarios,  engine_scenarios,
+        locked_scenarios,  lock_scenarios,   fork_scenarios,
+        refused_scenarios, cpu_scenarios,    start_scenarios,
+        request_scenarios, litmus_scenarios, NULL,
 };

@@ -67,6 +67,7 @@ struct thread {
         uint64_t yielded;     /* STATE_YIELDS: points passed by all when it began */
         bool aborted;
         unsigned int aborts; /* of the sequence that it is in, plus 1 for its begin */
+        uint32_t requests;   /* for memory, so far */
         int locks;
         char tls[TLS_BYTES_MAX];
 };
@@ -263,14 +264,19 @@ static int first_timed(void)
         return -1;
 }
 
-static void add_turn(int chosen, uint32_t delay)
+static void add_turn(struct turn turn)
 {
         struct schedule *schedule = &search->schedule;
 
         if (schedule->count == TURNS_MAX)
                 explore_fail("a schedule has more than %d turns", TURNS_MAX);
-        schedule->turn[schedule->count++] =
-                (struct turn){.step = search->steps, .thread = (uint32_t)chosen, .delay = delay};
+        turn.step = search->steps;
+        schedule->turn[schedule->count++] = turn;
+}
+
+static void add_thread(int chosen)
+{
+        add_turn((struct turn){.thread = (uint32_t)chosen});
 }
 
 /*
@@ -367,7 +373,7 @@ static int reduced_choice(const int *ready, int count, bool stays)
         }
         search->choices += count > 1;
         if (chosen != ready[0])
-                add_turn(chosen, 0);
+                add_thread(chosen);
         for (int other = 0; other < THREADS_MAX; other++)
                 if (other != chosen && scenario->cpu[other] == scenario->cpu[chosen])
                         reduce_access(&sequence_of[other], 1, false);
@@ -378,9 +384,9 @@ static int replayed_choice(int usual)
 {
         for (unsigned int i = 0; i < replayed->count; i++)
                 if (replayed->turn[i].step == search->steps && !replayed->turn[i].delay &&
-                    can_run(&thread[replayed->turn[i].thread])) {
+                    !replayed->turn[i].refused && can_run(&thread[replayed->turn[i].thread])) {
                         if ((int)replayed->turn[i].thread != usual)
-                                add_turn((int)replayed->turn[i].thread, 0);
+                                add_thread((int)replayed->turn[i].thread);
                         return (int)replayed->turn[i].thread;
                 }
         return usual;
@@ -423,7 +429,7 @@ static int choose(bool matters)
         for (int i = 1; i < count; i++)
                 if (branch()) {
                         preemptions_left -= stays;
-                        add_turn(ready[i], 0);
+                        add_thread(ready[i]);
                         return ready[i];
                 }
         return ready[0];
@@ -481,11 +487,17 @@ static void hand_over(bool matters)
 
 /* ---- Points ------------------------------------------------------------------------------ */
 
-static void make_step(const struct place *place)
+static void add_step(struct step step)
 {
         if (search->steps == POINTS_MAX)
                 explore_fail("a schedule has more than %d steps: a loop does not end", POINTS_MAX);
-        search->step[search->steps++] = (struct step){.place = place, .thread = (uint32_t)self};
+        step.thread = (uint32_t)self;
+        search->step[search->steps++] = step;
+}
+
+static void make_step(const struct place *place)
+{
+        add_step((struct step){.place = place});
         search->points++;
 }
 
@@ -530,11 +542,98 @@ bool search_delays(const struct place *store, const char *how, const struct plac
                         return false;
                 delays_left -= cost;
         }
-        add_turn(0, question);
-        if (search->steps == POINTS_MAX)
-                explore_fail("a schedule has more than %d steps: a loop does not end", POINTS_MAX);
-        search->step[search->steps++] = (struct step){
-                .place = store, .thread = (uint32_t)self, .delay = how, .access = access};
+        add_turn((struct turn){.delay = question});
+        add_step((struct step){.place = store, .delay = how, .access = access});
+        return true;
+}
+
+/* ---- Refused requests for memory ---------------------------------------------------------- */
+
+/*
+ * Whether a thread's request is refused matters to that thread alone, and when it is refused does not matter
+ * to others: they see what the thread does then. So the set of refused requests is chosen in front of a search,
+ * each by its thread and its number among the requests of the thread, and the whole search is made for each
+ * set, the smaller sets first. Those have shown how many requests there are.
+ */
+static struct {
+        unsigned int count;
+        uint32_t which
+                [REFUSALS_MAX]; /* numbers in a row of all requests, thread by thread; ascending */
+        uint32_t requests[THREADS_MAX]; /* known when the first set of so many began */
+} refusals;
+
+static void forget_refusals(void)
+{
+        memset(&refusals, 0, sizeof(refusals));
+        memset(search->requests, 0, sizeof(search->requests));
+}
+
+/* False if there are fewer requests than a set has. */
+static bool begin_refusals(void)
+{
+        uint32_t total = 0;
+
+        memcpy(refusals.requests, search->requests, sizeof(refusals.requests));
+        for (int i = 0; i < THREADS_MAX; i++)
+                total += refusals.requests[i];
+        refusals.count++;
+        for (unsigned int i = 0; i < refusals.count; i++)
+                refusals.which[i] = i;
+        return refusals.count <= total;
+}
+
+/* The next set of up to so many; false if all were searched. */
+static bool next_refusals(unsigned int most)
+{
+        uint32_t total = 0;
+
+        for (int i = 0; i < THREADS_MAX; i++)
+                total += refusals.requests[i];
+        for (unsigned int i = refusals.count; i-- > 0;) {
+                if (refusals.which[i] + refusals.count - i >= total)
+                        continue;
+                refusals.which[i]++;
+                while (++i < refusals.count)
+                        refusals.which[i] = refusals.which[i - 1] + 1;
+                return true;
+        }
+        return refusals.count < most && begin_refusals();
+}
+
+static bool replayed_refusal(uint32_t request)
+{
+        for (unsigned int i = 0; i < replayed->count; i++)
+                if (replayed->turn[i].refused == request && (int)replayed->turn[i].thread == self)
+                        return true;
+        return false;
+}
+
+static bool searched_refusal(uint32_t request)
+{
+        uint32_t which = request - 1;
+
+        if (request > refusals.requests[self])
+                return false;
+        for (int i = 0; i < self; i++)
+                which += refusals.requests[i];
+        for (unsigned int i = 0; i < refusals.count; i++)
+                if (refusals.which[i] == which)
+                        return true;
+        return false;
+}
+
+bool search_refuses(const struct place *place)
+{
+        uint32_t request;
+
+        if (self < 0 || alone || !scenario->refusals)
+                return false;
+        request = ++thread[self].requests;
+        search->requests[self] = max_of(search->requests[self], request);
+        if (!(replayed ? replayed_refusal(request) : searched_refusal(request)))
+                return false;
+        add_turn((struct turn){.thread = (uint32_t)self, .refused = request});
+        add_step((struct step){.place = place, .delay = "is refused"});
         return true;
 }
 
@@ -875,11 +974,41 @@ bool search_init(void)
         return search && words && ends && reduce_init() && tls_start && tls_bytes <= TLS_BYTES_MAX;
 }
 
+/* The counts that sets of refusals in front of this one have left. */
+static struct {
+        uint64_t executions;
+        uint64_t points;
+        uint64_t choices;
+        uint64_t cut_short;
+        uint64_t ends;
+        uint64_t ends_sum;
+} kept;
+
+static void keep_counts(void)
+{
+        kept.executions = search->executions;
+        kept.points = search->points;
+        kept.choices = search->choices;
+        kept.cut_short = search->cut_short;
+}
+
+/* A search begins anew. What executions it has left stays, if it is not the first of all. */
 static void clear_counts(void)
 {
+        kept.ends = search->ends;
+        kept.ends_sum = search->ends_sum;
         memset(search, 0, offsetof(struct search, step));
-        if (search_notes_ends)
-                memset(ends, 0, ENDS_MAX * sizeof(*ends));
+        if (!refusals.count) {
+                memset(&kept, 0, sizeof(kept));
+                if (search_notes_ends)
+                        memset(ends, 0, ENDS_MAX * sizeof(*ends));
+        }
+        search->executions = kept.executions;
+        search->points = kept.points;
+        search->choices = kept.choices;
+        search->cut_short = kept.cut_short;
+        search->ends = kept.ends;
+        search->ends_sum = kept.ends_sum;
 }
 
 void search_all(const struct scenario *explored, const struct bounds *bounds)
@@ -889,29 +1018,42 @@ void search_all(const struct scenario *explored, const struct bounds *bounds)
         delays_left = bounds->delays;
         replayed = NULL;
         deadline_ms = bounds->deadline;
+        forget_refusals();
         do {
-                clear_counts();
-                run_in_child();
-        } while (search->grew && !search->failed && !search->late);
+                keep_counts();
+                do {
+                        clear_counts();
+                        run_in_child();
+                } while (search->grew && !search->failed && !search->late);
+        } while (!search->failed && !search->late && next_refusals(bounds->refusals));
 }
 
-void search_classes(const struct scenario *explored, unsigned int preemptions, uint64_t deadline)
+static void search_classes_once(const struct bounds *bounds)
+{
+        clear_counts();
+        reduce_start(bounds->preemptions);
+        do {
+                search->steps = 0;
+                search->schedule.count = 0;
+                search->late = bounds->deadline && search_processor_ms() > bounds->deadline;
+                if (search->late)
+                        break;
+                run_in_child();
+        } while (!search->failed && !search->grew && reduce_next());
+}
+
+void search_classes(const struct scenario *explored, const struct bounds *bounds)
 {
         scenario = explored;
         replayed = NULL;
         reduces = true;
+        forget_refusals();
         do {
-                clear_counts();
-                reduce_start(preemptions);
-                do {
-                        search->steps = 0;
-                        search->schedule.count = 0;
-                        search->late = deadline && search_processor_ms() > deadline;
-                        if (search->late)
-                                break;
-                        run_in_child();
-                } while (!search->failed && !search->grew && reduce_next());
-        } while (search->grew && !search->failed && !search->late);
+                keep_counts();
+                do
+                        search_classes_once(bounds);
+                while (search->grew && !search->failed && !search->late);
+        } while (!search->failed && !search->late && next_refusals(bounds->refusals));
         reduces = false;
 }
 

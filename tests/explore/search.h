@@ -7,16 +7,17 @@
 
 #include "scenario.h"
 
-enum { TURNS_MAX = 64, STEPS_MAX = 1 << 16 };
+enum { TURNS_MAX = 64, STEPS_MAX = 1 << 16, REFUSALS_MAX = 4 };
 
 /*
  * A choice of the schedule that is not the default: at that step the thread runs, or a store is
- * delayed.
+ * delayed; or the thread's request for memory with that number, from 1, is refused, at whatever step.
  */
 struct turn {
         uint32_t step;
         uint32_t thread;
         uint32_t delay; /* 0: a thread runs; else the number of the question in front of the step */
+        uint32_t refused; /* 0: none */
 };
 
 struct schedule {
@@ -24,12 +25,15 @@ struct schedule {
         struct turn turn[TURNS_MAX];
 };
 
-/* A step that was made, by which thread; or a delay of a store, in front of an access. */
+/*
+ * A step that was made, by which thread; or a delay of a store, in front of an access; or a refused
+ * request.
+ */
 struct step {
         const struct place *place;
         uint32_t thread;
         const char *delay;          /* NULL: a step; else what became of the store at @place */
-        const struct place *access; /* of a delay */
+        const struct place *access; /* of a delay; NULL: @place is a request, and is refused */
 };
 
 /* In memory that all processes of a search share. A single one of them runs at a time. */
@@ -48,6 +52,8 @@ struct search {
         struct schedule schedule; /* of the execution that runs, or that failed */
         struct step step[STEPS_MAX];
         uint64_t processor_ns; /* of all processes that have ended */
+        uint32_t requests
+                [THREADS_MAX]; /* for memory: the most that an execution had of each thread */
 };
 extern struct search *search;
 
@@ -58,10 +64,11 @@ extern bool search_notes_ends;
 
 /* False if there is no memory for it. */
 bool search_init(void);
-/* The bounds of a search: schedules with up to so many preemptions, and delays of stores. */
+/* The bounds of a search: schedules with up to so many preemptions, delays of stores, and refused requests. */
 struct bounds {
         unsigned int preemptions;
         unsigned int delays;
+        unsigned int refusals;
         uint64_t deadline; /* of search_processor_ms; 0: never */
 };
 
@@ -72,9 +79,9 @@ struct bounds {
 void search_all(const struct scenario *scenario, const struct bounds *bounds);
 /*
  * Runs a schedule of each class of equal ones, with a bound on preemptions or NO_BOUND (reduce.c), until
- * one fails or time is over. Only under sequential consistency.
+ * one fails or time is over. Only under sequential consistency, without delays.
  */
-void search_classes(const struct scenario *scenario, unsigned int preemptions, uint64_t deadline);
+void search_classes(const struct scenario *scenario, const struct bounds *bounds);
 /* Runs a single schedule. */
 void search_replay(const struct scenario *scenario, const struct schedule *schedule);
 /* Leaves out every turn of the schedule that it fails without. */

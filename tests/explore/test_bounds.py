@@ -33,6 +33,17 @@ def test_three_preemptions_find_what_two_do_not(kind: list[str]) -> None:
     assert replay and explore(*replay[1].split()).returncode == FOUND
 
 
+@pytest.mark.parametrize("kind", [[], ["--reduced"], ["--all"], ["--memory", "tso"]])
+def test_two_refusals_find_what_one_does_not(kind: list[str]) -> None:
+    one = explore("litmus_refusals", *kind)
+    two = explore("litmus_refusals", *kind, "--refusals", "2")
+    assert one.returncode == 0 and "NOT exhausted" not in one.stdout, one.stdout
+    assert two.returncode == FOUND and " is refused" in two.stdout, two.stdout
+    replay = re.search(r"^replay: explore (.*)$", two.stdout, re.MULTILINE)
+    assert replay and re.search(r" 0!\d+,1!\d+ *", replay[1]), two.stdout
+    assert explore(*replay[1].split()).returncode == FOUND
+
+
 def test_a_search_without_a_bound_finds_it() -> None:
     done = explore("litmus_three_preemptions", "--all")
     assert done.returncode == FOUND, done.stdout

@@ -50,6 +50,16 @@ def test_a_search_goes_on_behind_what_the_file_has(tmp_path: Path) -> None:
     assert all(after[name]["executions"] > before[name]["executions"] for name in after)
 
 
+def test_a_quick_full_search_is_of_scenarios_that_end(tmp_path: Path) -> None:
+    """Which do is known from docs/figures; a scenario that is not known is searched."""
+    assert run("--all", "--quick", "event_one", "lock_two") == ["event_one"]
+    file = tmp_path / "kept.json"
+    known = {"ends": {"executions": 1, "points": 2, "seconds": 9.0}, "endless": {"late": 3.0}}
+    file.write_text(json.dumps({"all": known}))
+    kept = results.Kept(file, "all")
+    assert [kept.is_late(name) for name in ("ends", "endless", "new")] == [False, True, False]
+
+
 def test_the_last_exhausted_bound_is_kept() -> None:
     one, two, three = (Figures(n, 10**n, 100**n, n * 1.5, True) for n in (1, 2, 3))
     late = Figures(3, 55, 66, 60.0, False)

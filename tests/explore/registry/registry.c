@@ -7,12 +7,17 @@
 
 #include "scenario.h"
 
+#include <string.h>
+
 enum { RECORDS_BYTES = 64 << 10 };
 
 static struct registry_head head;
 static _Alignas(64) char records[RECORDS_BYTES];
 static uint32_t used_bytes;
 static uint32_t seen;
+static uint32_t no_seen; /* as no_registry.asked: there is none any more */
+static struct registry_head head_at_fork;
+static char records_at_fork[RECORDS_BYTES];
 
 struct registry_head no_registry;
 struct registry_head *registry = &no_registry;
@@ -43,9 +48,30 @@ bool registry_make(void)
         return true;
 }
 
+/* The kernel clears the page in a child. What it shares with its parent stays as it was. */
+void registry_begin_child(void)
+{
+        if (!registry_is_made())
+                return;
+        head_at_fork = head;
+        memcpy(records_at_fork, records, sizeof(records));
+        seen = 0;
+        registry_due = false;
+}
+
+/* Its own memory comes in place of its parent's, at these addresses. */
 void registry_leave(void)
 {
-        explore_fail("the registry was left, and there is no other process");
+        if (!registry_is_made() || registry_last_seen())
+                return;
+        if (memcmp(&head_at_fork, &head, sizeof(head)) != 0 ||
+            memcmp(records_at_fork, records, sizeof(records)) != 0)
+                explore_fail("a child has written figures into its parent's registry");
+        memset(&head, 0, sizeof(head));
+        memset(records, 0, sizeof(records));
+        add_relaxed(&registry_generation, 1);
+        store_relaxed(&registry_seen, &no_seen);
+        store_release(&registry, &no_registry);
 }
 
 void *registry_alloc(size_t bytes)
@@ -54,6 +80,8 @@ void *registry_alloc(size_t bytes)
         uint32_t end;
 
         if (!registry_is_made())
+                return NULL;
+        if (!registry_last_seen())
                 return NULL;
         end = add_relaxed(&used_bytes, (uint32_t)whole);
         if (end > RECORDS_BYTES)

@@ -10,8 +10,12 @@
 #include "heap/pool_locks.h"
 #include "heap/reclaim.h"
 #include "machine/lock.h"
+#include "percpu/figures.h"
 #include "percpu/percpu.h"
 #include "process/fork.h"
+#include "process/requests.h"
+
+#include <string.h>
 
 enum {
         LARGE_BYTES = 40 << 10,
@@ -112,9 +116,12 @@ static __attribute__((noreturn)) void live_in_child(unsigned int vanished_calls)
 {
         unsigned int lost;
 
+        registry_begin_child();
         in_child();
         CHECK(heap_locks_free());
         use_all();
+        if (registry_is_made() && !registry_last_seen())
+                explore_fail("a child has passed slow paths in its parent's registry");
         lost = give_all();
         if (lost > vanished_calls * LOST_OF_A_CALL)
                 explore_fail("the child has lost %u objects, and %u calls were under way", lost,
@@ -335,6 +342,37 @@ static void fill_hardened(void)
         use_more = use_block;
 }
 
+/* A trim that another process has asked for waits. */
+static void fill_and_ask(void)
+{
+        struct registry_request *request;
+
+        fill();
+        requests_init();
+        registry_due = true;
+        figures_act();
+        request = &registry_head()->requests[0];
+        strcpy(request->attribute, "trim");
+        request->number = 1;
+        request->state = REQUEST_PENDING;
+        registry_head()->asked++;
+}
+
+static void honour(void)
+{
+        figures_act();
+}
+
+static void check_honoured(void)
+{
+        if (registry_is_asked())
+                figures_act();
+        CHECK(registry_head()->requests[0].state == REQUEST_DONE);
+        give(held[0]);
+        give(held[1]);
+        check_empty();
+}
+
 static void check_both(void)
 {
         give(held[0]);
@@ -489,5 +527,22 @@ const struct scenario fork_scenarios[] = {
          .thread = {use_block, fork_once},
          .cpu = {0, 1},
          .check = check_both},
+        {.name = "fork_request",
+         .about = "a fork while another thread honours a trim that was asked for from outside",
+         .options = "sheaf_capacity=2",
+         .forks = 1,
+         .setup = fill_and_ask,
+         .thread = {honour, fork_once},
+         .cpu = {0, 1},
+         .check = check_honoured},
+        {.name = "fork_figures",
+         .large = true,
+         .about = "a fork of a process with a registry while another thread allocates and frees",
+         .options = "sheaf_capacity=2",
+         .forks = 1,
+         .setup = fill_and_ask,
+         .thread = {pop_and_push, fork_once},
+         .cpu = {1, 0}, /* the slot of the child has figures */
+         .check = check_honoured},
         {0},
 };

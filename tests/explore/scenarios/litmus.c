@@ -5,6 +5,7 @@
  */
 #include "scenario.h"
 
+#include "base/metadata.h"
 #include "lang/atomic.h"
 #include "machine/lock.h"
 
@@ -345,6 +346,27 @@ static void run_drawn(void)
                 run_statement(&program[thread][i], 1 + thread * DRAWN_MAX + i);
 }
 
+/* Both threads get no memory: two requests were refused. */
+enum { ASKED_BYTES = 64 };
+static void *answer[2];
+
+static void ask_first(void)
+{
+        metadata_free(metadata_alloc(ASKED_BYTES), ASKED_BYTES);
+        answer[0] = metadata_alloc(ASKED_BYTES);
+}
+
+static void ask_second(void)
+{
+        answer[1] = metadata_alloc(ASKED_BYTES);
+}
+
+static void check_answered(void)
+{
+        if (!answer[0] && !answer[1])
+                explore_fail("two requests were refused");
+}
+
 #define TEST(name_, check_, ...)                                                                   \
         {                                                                                          \
                 .name = "litmus_" name_, .about = "a test of the explorer", .setup = clear,        \
@@ -374,6 +396,13 @@ const struct scenario litmus_scenarios[] = {
         TEST("three_preemptions", check_not_in_turns, write_x_three_times, read_x_twice),
         TEST("outcomes_of_two", check_nothing, write_x_three_times, see_three),
         TEST("outcomes_of_three", check_nothing, write_x_three_times, see_two, write_x_other),
+        {.name = "litmus_refusals",
+         .about = "a test of the explorer",
+         .refusals = 1,
+         .setup = clear,
+         .thread = {ask_first, ask_second},
+         .cpu = {0, 1},
+         .check = check_answered},
         DRAWN("drawn_two", 1, run_drawn, run_drawn),
         DRAWN("drawn_three", 1, run_drawn, run_drawn, run_drawn),
         DRAWN("drawn_same_cpu", 0, run_drawn, run_drawn, run_drawn),
