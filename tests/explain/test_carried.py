@@ -2,7 +2,8 @@
 """Tables as terminals, mails, pages, logs and tools carry them, and as people have pasted them.
 
 pasted/ has texts of our own in the shapes in which reports stand in public threads: lines that
-begin with `#: ` say what is read of them, the caches of each table and the lines that no form has.
+begin with `#: ` say what is read of them, the caches of each table, their memory, and the lines
+that no form has.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from pathlib import Path
 import pytest
 
 from kmem.common.errors import KmemError
+from kmem.common.tree import build
+from kmem.explain.answers import Machine, answer
 from kmem.explain.clean import clean
 from kmem.explain.files import read_files
 from kmem.explain.lines import lines_of, parts_of
 from kmem.explain.show import unread_report
 from kmem.explain.table import Cache, Reading, Unread
 from kmem.explain.tool_forms import SLABTOP
+from kmem.lab import orders
 
 PASTED = sorted((Path(__file__).parent / "pasted").glob("*.txt"))
 MARK = "#: "
@@ -52,6 +56,11 @@ Name                      Used          Total
 kmalloc-64           2144823KB    2144896KB
 task_struct             6124KB       7616KB
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tool() -> None:
+    build(orders.TOOL)
 
 
 def read_bytes(folder: Path, content: bytes) -> Reading:
@@ -229,6 +238,10 @@ def test_pasted(file: Path, tmp_path: Path) -> None:
     names = [" ".join(cache.name for cache in table.caches) for table in reading.tables]
     assert "; ".join(names) == head["tables"]
     assert ranges_of([fault.line for fault in reading.unread]) == head["unread"].strip()
+    if "slab_kib" in head:
+        totals = [answer(table, Machine()).total for table in reading.tables]
+        wanted = list(map(int, head["slab_kib"].split("; ")))
+        assert [total and total.value / 1024 for total in totals] == pytest.approx(wanted, rel=0.01)
 
 
 def test_slabs_without_a_sign(tmp_path: Path) -> None:

@@ -61,6 +61,12 @@ def test_text_has_the_answers() -> None:
     assert "not read" not in result.stdout
 
 
+@pytest.mark.parametrize("file", [SWAPPING, REPORTS.parent / "profiles" / "go-text.txt"])
+def test_the_letters_are_explained_first(file: Path) -> None:
+    lines = [line for line in explain(file).stdout.splitlines() if line.strip()]
+    assert lines[1].startswith("Behind each number: r read, c computed")
+
+
 def test_cpus_of_the_user_win(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     assert explain(SWAPPING, "--cpus", "64", "--json", file).returncode == 0
@@ -177,7 +183,11 @@ def test_treemap_covers_its_area() -> None:
     ("arguments", "status", "message"),
     [
         ((), 2, "FILE"),
-        (("nothing.txt",), 1, "explain: nothing.txt: No such file or directory"),
+        (
+            ("nothing.txt",),
+            1,
+            "explain: nothing.txt: No such file or directory; expected a file, or a process id",
+        ),
         ((SWAPPING, "--page-size", "5000"), 2, "expected 4096, 16384 or 65536"),
         ((SWAPPING, "--cpus", "0"), 2, "expected at least 1"),
         ((SWAPPING, "--cpus", "9000"), 2, "expected at most 8192"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from readings import read
 
 from kmem.common.tree import build
 from kmem.explain.answers import Machine, answer
@@ -18,7 +19,6 @@ from kmem.explain.kernel_forms import FAILED, SLABINFO, SLABINFO_1
 from kmem.explain.leaks import growths
 from kmem.explain.mail import decoded
 from kmem.explain.notes import notes
-from kmem.explain.table import Reading
 from kmem.explain.tool_forms import VMSTAT, ZFS
 from kmem.lab import orders
 
@@ -28,12 +28,6 @@ REPORTS = Path(__file__).parent / "reports"
 @pytest.fixture(scope="module", autouse=True)
 def tool() -> None:
     build(orders.TOOL)
-
-
-def read(folder: Path, text: str) -> Reading:
-    file = folder / "mail.txt"
-    file.write_text(text, encoding="utf-8")
-    return read_files([file])
 
 
 def test_quoted_printable_lines_keep_their_numbers() -> None:

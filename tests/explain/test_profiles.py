@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,7 +24,7 @@ from kmem.common.errors import KmemError
 from kmem.explain.files import load
 from kmem.explain.heap.figures import answer, given_bytes
 from kmem.explain.heap.files import is_profile, plain, profile_of, profiles_among
-from kmem.explain.heap.profile import GO, JEMALLOC, TCMALLOC, HeapProfile, Mapping, Place
+from kmem.explain.heap.profile import DHAT, GO, JEMALLOC, TCMALLOC, HeapProfile, Mapping, Place
 from kmem.explain.heap.sites import Namer, sites_of
 from kmem.explain.heap.slabs import slabs_of
 from kmem.explain.process.shares import FINE_CLASSES, KERNEL_CLASSES
@@ -52,6 +53,7 @@ int main(void)
         return 0;
 }
 """
+FLAGS = ("-g", "-O1", "-fno-omit-frame-pointer", "-fno-builtin", "-fno-optimize-sibling-calls")
 # What it holds: bytes and objects. jemalloc's sizes are its own classes.
 HELD = {
     "buffers": (10_000_000, 2_000),
@@ -88,6 +90,66 @@ def test_counted() -> None:
     assert answers.all.error == 0
     found = sorted((one.bytes, one.objects) for one in answers.all.held)
     assert found == sorted(HELD.values())
+
+
+# At the moment of most bytes, before the program has freed half of one kind.
+HELD_AT_MOST = HELD | {"sessions": (4_499_961, 30_000)}
+
+
+def by_function(profile: HeapProfile) -> dict[str, tuple[float, float]]:
+    sites = sites_of(answer(profile).all.held, profile.mappings)
+    return {site.calls[0].split(" ")[0]: (site.sum.bytes, site.sum.objects) for site in sites}
+
+
+def test_counted_by_dhat() -> None:
+    """The moment of most bytes, and not the end, by which programs have freed."""
+    profile = read(PROFILES / "dhat-counted.heap")
+    assert (profile.form, profile.interval, profile.unread) == (DHAT, 0, [])
+    assert by_function(profile) == HELD_AT_MOST
+
+
+def test_a_program_under_dhat(tmp_path: Path) -> None:
+    if shutil.which("valgrind") is None:
+        pytest.skip("needs valgrind")
+    source, program, out = tmp_path / "program.c", tmp_path / "program", tmp_path / "dhat.out"
+    source.write_text(PROGRAM)
+    subprocess.run(["gcc", *FLAGS, "-o", program, source], check=True)
+    subprocess.run(
+        ["valgrind", "--tool=dhat", f"--dhat-out-file={out}", program],
+        capture_output=True,
+        check=True,
+    )
+    assert by_function(read(out)) == HELD_AT_MOST
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (('"mode":"heap"', '"mode":"copy"'), "of mode copy, not of a heap"),
+        (('"dhatFileVersion":2', '"dhatFileVersion":9'), "of version 9; expected 1 or 2"),
+        (('"ftbl"', '"table"'), "without pps and ftbl"),
+        (('"pps"', "pps"), "not whole"),
+    ],
+)
+def test_a_damaged_file_of_dhat(change: tuple[str, str], reason: str) -> None:
+    content = (PROFILES / "dhat-counted.heap").read_text().replace(*change)
+    with pytest.raises(KmemError, match=reason):
+        profile_of(Path("file"), content.encode())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (('"gbk":2000', '"gbk":-1'), "no counts gb and gbk"),
+        (('"gbk":60000', '"gbk":0'), "0 objects of 1,230,000 bytes"),
+        (('"fs":[1,6,7]', '"fs":[1,6,70]'), "a stack with calls that the table of 10 does not"),
+    ],
+)
+def test_a_damaged_stack_of_dhat_is_left_out(change: tuple[str, str], reason: str) -> None:
+    content = (PROFILES / "dhat-counted.heap").read_text().replace(*change)
+    profile = profile_of(Path("file"), content.encode())
+    assert len(profile.stacks) == 3
+    assert reason in profile.unread[0].reason
 
 
 def off(estimate: float, truth: float, samples: float) -> float:
@@ -165,7 +227,7 @@ def test_slabs_of_a_replay() -> None:
     fine, kernel = slabs_of(held)
     caches = {cache.name: cache for cache in fine.caches}
     assert caches["kmalloc-32"].objects == 60_000
-    assert caches["kmalloc-32"].slabs == math.ceil(60_000 / 128)
+    assert caches["kmalloc-32"].slabs == math.ceil(60_000 / 254)  # in two pages
     assert fine.large_bytes == kernel.large_bytes == 3 << 20
     assert {cache.name for cache in kernel.caches} == {"kmalloc-8k", "kmalloc-192", "kmalloc-32"}
     million = of_text("heap profile: 2: 2 [2: 2] @ heapprofile\n1000000: 64000000 [0: 0] @ 0x1\n")
@@ -217,8 +279,7 @@ def test_a_program(
         pytest.skip(f"needs {library}")
     source, program = tmp_path / "program.c", tmp_path / "program"
     source.write_text(PROGRAM)
-    flags = ["-g", "-O1", "-fno-omit-frame-pointer", "-fno-builtin", "-fno-optimize-sibling-calls"]
-    subprocess.run(["gcc", *flags, "-o", program, source], check=True)
+    subprocess.run(["gcc", *FLAGS, "-o", program, source], check=True)
     options = f"prof:true,prof_final:true,lg_prof_sample:0,prof_prefix:{tmp_path}/out"
     (name, value) = next(iter(environment.items()))
     value = value.format(options if name == "MALLOC_CONF" else tmp_path / "out")

@@ -267,6 +267,7 @@ def test_sleeping_process(tmp_path: Path) -> None:
     assert cache["of_cpus_bytes"] is None
     assert cache["partial_bytes"]["value"] > 0
     assert document["trim"]["total_bytes"] is None
+    assert "what a trim would give back is not known" in document["advice"]["text"].lower()
     assert document["orders"] == []
     assert document["classes"]["saving"] is None
     heap = values(document["heap"])
@@ -337,13 +338,19 @@ def test_advice_wants_a_saving(pinned: Any) -> None:
 def test_smaller_slabs_of_real_places(pinned: Any) -> None:
     caches = explain_caches(pinned)
     of = next(one for one in caches if one.name == "kmalloc-208")
-    assert parts_of(of.cache) == [1]
+    assert parts_of(of.cache) == [1, 2, 4]
     saving = next(one for one in predict_orders(pinned, caches) if one.option == "slub_max_order=0")
     free = pinned.asked.free[1][of.birth]
     assert 0.85 * free < saving.bytes.value < free
     trim = predict_trim(pinned, caches, totals_of(pinned))
     assert trim.slabs is not None and trim.slabs.value >= free
     assert pinned_bytes(of) > 0
+
+
+def test_clusters_that_leave_nothing_are_no_answer() -> None:
+    """Objects at random in slabs of eight pages: of the pages a share of nearly 1/e is free."""
+    for free in (0.36, 0.37, 0.38):
+        assert shape_of(Load(208, 157, 300_000, 15_000, free))[0] == 1
 
 
 @pytest.mark.parametrize(("make", "expected"), [("even", 4), ("random", 1), ("clusters", 0.5)])

@@ -49,6 +49,7 @@ from kmem.explain import shapes
 from kmem.explain.answers import Answers, Machine, answer
 from kmem.explain.document import document
 from kmem.explain.files import read_file
+from kmem.explain.heap.dhat import is_dhat
 from kmem.explain.heap.figures import answer as profile_answer
 from kmem.explain.heap.files import is_profile, plain, profile_of
 from kmem.explain.heap.sites import sites_of
@@ -129,11 +130,11 @@ def by_lines(write: Callable[[str], str]) -> Callable[[bytes], bytes]:
 
 
 CARRIERS: tuple[Callable[[bytes], bytes], ...] = (
-    lambda content: gzip.compress(content, 1),
+    lambda content: gzip.compress(content, 1, mtime=0),
     lambda content: bz2.compress(content, 1),
     lambda content: lzma.compress(content, preset=0),
     as_tar,
-    lambda content: gzip.compress(as_tar(content), 1),
+    lambda content: gzip.compress(as_tar(content), 1, mtime=0),
     lambda content: content.decode("utf-8", "replace").encode("utf-16"),
     lambda content: b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"),
     lambda content: b"<pre>" + html.escape(content.decode("utf-8", "replace")).encode() + b"</pre>",
@@ -293,7 +294,11 @@ def forms() -> dict[str, Form]:
         if file.suffix != ".md"
     ]
     found["heap profile, text"] = Form(profile, [one for one in profiles if b"@ 0x" in one])
-    messages = [one for one in profiles if b"@ 0x" not in one]
+    counted = [one for one in profiles if is_dhat(one)]
+    found["heap profile, DHAT"] = Form(profile, counted)
+    lists = [file.read_bytes() for file in sorted((EXPLAIN / "lists").iterdir())]
+    found["list of live objects"] = Form(profile, lists)
+    messages = [one for one in profiles if b"@ 0x" not in one and not is_dhat(one)]
     found["heap profile, pprof"] = Form(profile, messages, carried=True)
     found["profile of kmem profile"] = Form(saved_profile, messages)
     table = next(iter(sorted(Path(tr.__file__).parent.glob("*.slabinfo.txt")))).read_bytes()

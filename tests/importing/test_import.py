@@ -12,7 +12,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -82,6 +84,141 @@ def test_kernel_forms(tmp_path: Path, text: str, soft: bool, cache: str, cpus: i
     )
     assert "cannot be read" not in said
     assert "4 events" in said
+
+
+@pytest.mark.parametrize(
+    ("form", "cpus", "soft_site", "cache", "lost"),
+    [
+        ("babeltrace", [2, 1, 2, 0], "ffffffff81240000", "?ffffffff81230000:232", 7),
+        ("perf-trace", [0, 0, 0, 0], "ffffffff81240000", "a kmem:kfree(x", 3),
+    ],
+)
+def test_fields_in_brackets(
+    tmp_path: Path, form: str, cpus: list[int], soft_site: str, cache: str, lost: int
+) -> None:
+    text = (FORMS / f"{form}.txt").read_text(encoding="utf-8")
+    trace, said = imported(tmp_path, text)
+    records = trace.records
+    assert records["time"].to_list() == TIMES
+    assert records["operation"].to_list() == [one & ~tr.SOFTIRQ for one in OPERATIONS]
+    assert records["cpu"].to_list() == cpus
+    assert records["thread"].to_list() == [0, 77, 1234, 1234]
+    assert records["requested"].to_list() == [728, 232, 728, 232]
+    assert records["given"].to_list() == [1024, 256, 1024, 256]
+    assert records["flags"].to_list()[:2] == [0xA20 | 0x100, 0xCC0]
+    assert trace.named()["cache"].to_list() == ["kmalloc", cache, "kmalloc", cache]
+    assert trace.named()["site"][0] == soft_site
+    assert "cannot be read" not in said
+    assert f"{lost} events lost" in said
+
+
+BABELTRACE_LINE = (
+    "[23:59:59.999999000] (+?.?????????) h kmem_kmalloc_node: { cpu_id = 1 }, "
+    "{ call_site = 0xFFFFFFFF81240000, ptr = 0xFFFF888100100000, bytes_req = 8, "
+    "bytes_alloc = 8, gfp_flags = 3264, node = 0 }"
+)
+PERF_TRACE_LINE = "  0.108 a b/77 kmem:kmalloc(call_site=f+0x1 ptr=0xffff888100 bytes_req=8)"
+
+
+def test_stamps_of_babeltrace(tmp_path: Path) -> None:
+    for first, second in (
+        ("23:59:59.999999000", "00:00:00.000001000"),
+        ("2018-05-16 23:59:59.999999000", "2018-05-17 00:00:00.000001000"),
+        ("1526428799.999999000", "1526428800.000001000"),
+        ("00000000000000001000", "00000000000000003000"),
+    ):
+        lines = [
+            BABELTRACE_LINE.replace("23:59:59.999999000", stamp).replace("00100000", address)
+            for stamp, address in ((first, "00100000"), (second, "00200000"))
+        ]
+        lines[1] = lines[1].replace("(+?.?????????) ", "")
+        trace, said = imported(tmp_path, "\n".join(lines) + "\n")
+        assert trace.records["time"].to_list() == [0, 2000], first
+        assert trace.records["cpu"].to_list() == [1, 1]
+        assert trace.records["thread"].to_list() == [0, 0]
+        assert "cannot be read" not in said
+
+
+@pytest.mark.parametrize(
+    ("line", "thread", "site", "requested"),
+    [
+        (PERF_TRACE_LINE, 77, "f+0x1", 8),
+        (PERF_TRACE_LINE.replace("a b/77", "a:-1/-1"), -1, "f+0x1", 8),
+        (
+            "    28541630.108 kmem:kmalloc:call_site=f+0x1 ptr=0xffff888100 bytes_req=8",
+            0,
+            "f+0x1",
+            8,
+        ),
+        ("  0.108 (         ): kmem:kmalloc:call_site=f ptr=0xffff888100 bytes_req=8)", 0, "f", 8),
+        ("  0.108 a/7 kmem:kmalloc(call_site: 305419896, ptr: 0xffff888100)", 7, "12345678", 0),
+    ],
+)
+def test_lines_of_perf_trace(
+    tmp_path: Path, line: str, thread: int, site: str, requested: int
+) -> None:
+    trace, _ = imported(tmp_path, f"{line}\n")
+    records = trace.records
+    assert trace.named()["site"].to_list() == [site]
+    assert records["thread"].to_list() == [thread]
+    assert records["requested"].to_list() == [requested]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (BABELTRACE_LINE[:-20], "kmalloc_node without its last"),
+        (BABELTRACE_LINE.replace("{ cpu_id = 1 }, ", ""), "kmalloc_node without cpu_id"),
+        (BABELTRACE_LINE.replace("= 1 }", "= 65536 }"), "expected a CPU below 65536"),
+        (
+            BABELTRACE_LINE.replace(" = 0xFFFF8", " = -0xFFF"),
+            "kmalloc_node: expected an address in ptr",
+        ),
+        (BABELTRACE_LINE.replace("ptr = 0x", "0x"), "kmalloc_node without ptr"),
+        (BABELTRACE_LINE.replace("23:59", "23:59:59"), "expected a time before the event"),
+        (PERF_TRACE_LINE[:-1], "kmalloc without its last"),
+        (PERF_TRACE_LINE.replace("bytes_req=8", ""), "kmalloc: expected a number of bytes"),
+    ],
+)
+def test_damaged_fields_in_brackets(tmp_path: Path, line: str, reason: str) -> None:
+    _, said = imported(tmp_path, f"{PERF_TRACE_LINE}\n{line}\n")
+    assert "1 events of 2 lines" in said
+    assert f"1 lines cannot be read, the first: line 2: {reason}" in said
+
+
+def test_a_period_in_front_of_an_event(tmp_path: Path) -> None:
+    """perf script -F +period; events were passed over as those of other tracepoints."""
+    plain, _ = imported(tmp_path, PERF)
+    text = re.sub(r"(\d: +)(kmem:)", r"\g<1>         1 \2", PERF)
+    assert text.count(" 1 kmem:") == 4
+    trace, said = imported(tmp_path, text)
+    assert trace.records.equals(plain.records)
+    assert "cannot be read" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('{"dhatFileVersion":2\n,"mode":"heap"', "DHAT, which has no events; kmem explain"),
+        ("heap profile: 1: 64 [1: 64] @ heap/1024\n", "Go, which has no events; kmem explain"),
+        ("\n\x04\x08\x01\x10\x02", "pprof's format, which has no events; kmem explain"),
+        ("$ cat it\nslabinfo - version: 2.1\n", "a slab table, which has no events"),
+        ("desc: (none)\ncmd: ./program\n", "massif"),
+        ("words\nMOST CALLS TO ALLOCATION FUNCTIONS\n", "expected the data file"),
+        ("==1== words\n--1-- malloc(100) = 0x4A2B040\n", "--trace-malloc"),
+    ],
+)
+@pytest.mark.parametrize("opener", [open, gzip.open], ids=["plain", "packed"])
+def test_files_without_events_are_named(
+    tmp_path: Path, text: str, what: str, opener: Callable[..., Any]
+) -> None:
+    file = tmp_path / "recording"
+    with opener(file, "wb") as out:
+        out.write(text.encode())
+    with pytest.raises(KmemError) as error:
+        import_text(file, tmp_path / "out.ktrace", 0, 4096)
+    assert what in str(error.value)
+    assert not (tmp_path / "out.ktrace").exists()
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
@@ -389,7 +526,10 @@ def test_faults_are_a_line(tmp_path: Path, text: str, options: list[str], reason
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     for words, reason in (
         (["/no/such", "-o", tmp_path / "out"], "/no/such: No such file"),
-        ([tmp_path, "-o", tmp_path / "out"], "Is a directory"),
+        (
+            [tmp_path, "-o", tmp_path / "out"],
+            "a folder; expected a file; of a folder of LTTng the text",
+        ),
         ([__file__, "-o", "/no/such/out"], "--out /no/such/out"),
     ):
         done = kmem("import", *words)
@@ -416,10 +556,28 @@ def test_programs_of_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         import_text(file, out, 0, 4096)
 
 
-def test_bounded_memory(tmp_path: Path) -> None:
+LONG = {
+    "ftrace": (
+        "  a-{p} [00{c}] ..... {t}.000001: {event}: call_site=f+0x1/0x2 ptr={at:016x}{rest}\n",
+        " bytes_req=10 bytes_alloc=16 gfp_flags=GFP_KERNEL",
+    ),
+    "babeltrace": (
+        "[{t}.000001000] h kmem_{event}: {{ cpu_id = {c} }}, {{ tid = {p} }}, "
+        "{{ call_site = 0xFFFFFFFF81240000, ptr = 0x{at:X}{rest} }}\n",
+        ", bytes_req = 10, bytes_alloc = 16, gfp_flags = 3264",
+    ),
+    "perf trace": (
+        "{t}.001 a/{p} kmem:{event}(call_site: -1, ptr: 0x{at:x}{rest})\n",
+        ", bytes_req: 10, bytes_alloc: 16, gfp_flags: 3264",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", LONG)
+def test_bounded_memory(tmp_path: Path, form: str) -> None:
     """A long recording through a pipe; what is kept is what lives at once."""
-    line = "  a-{p} [00{c}] ..... {t}.000001: {event}: call_site=f+0x1/0x2 ptr={at:016x}{rest}\n"
-    count = 200_000
+    line, size = LONG[form]
+    count = 100_000
     with subprocess.Popen(
         ["/usr/bin/env", "-i", "bash", "-c", f"ulimit -v 60000; exec {TOOL} {tmp_path}/o 0 4096 x"],
         stdin=subprocess.PIPE,
@@ -434,7 +592,6 @@ def test_bounded_memory(tmp_path: Path) -> None:
                 "t": number,
                 "at": (number % 100 + 1) << 12,
             }
-            size = " bytes_req=10 bytes_alloc=16 gfp_flags=GFP_KERNEL"
             tool.stdin.write(line.format(**values, event="kmalloc", rest=size))
             tool.stdin.write(line.format(**values, event="kfree", rest=""))
         output, _ = tool.communicate()
@@ -443,8 +600,15 @@ def test_bounded_memory(tmp_path: Path) -> None:
     assert tr.read_trace(tmp_path / "o").records.height == 2 * count
 
 
+IN_BRACKETS = [
+    (FORMS / f"{name}.txt").read_text(encoding="utf-8") for name in ("babeltrace", "perf-trace")
+]
 LINES = st.sampled_from(
-    [line for text in (FTRACE_61, PERF, TRACE_CMD, TRACE_CMD_JOINED) for line in text.splitlines()]
+    [
+        line
+        for text in (FTRACE_61, PERF, TRACE_CMD, TRACE_CMD_JOINED, *IN_BRACKETS)
+        for line in text.splitlines()
+    ]
 )
 
 

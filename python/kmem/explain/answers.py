@@ -19,7 +19,7 @@ from kmem.explain.facts import (
 )
 from kmem.explain.kernel_forms import OUT_OF_MEMORY
 from kmem.explain.leaks import Holder, holders
-from kmem.explain.table import Figure, Table
+from kmem.explain.table import Boot, Figure, Table
 from kmem.explain.tool_forms import SLABTOP
 from kmem.lab.mails import MAILS
 from kmem.lab.orders import Slab
@@ -31,7 +31,7 @@ class Machine:
 
     cpus: int | None = None
     online: int | None = None
-    nodes: int = 1
+    nodes: int | None = None
     page_bytes: int | None = None
 
 
@@ -61,6 +61,7 @@ class Answers:
     all_shapes: shapes.Shapes
     cpus: Figure | None
     online: int
+    nodes: int
     outcomes: tuple[policies.Outcome, ...]
     mails: tuple[policies.MailOutcome, ...]
     holders: tuple[Holder, ...]
@@ -99,9 +100,12 @@ class Answers:
         return self.all_shapes.get((fact.name, rule, policies.power(count)))
 
 
-def cpus_of(machine: Machine, fit: shapes.Fit) -> Figure | None:
+def cpus_of(machine: Machine, boot: Boot | None, fit: shapes.Fit) -> Figure | None:
     if machine.cpus:
         return Figure(machine.cpus, "read")
+    # A boot names the CPUs that a machine can have, and later kernels count those that it has.
+    if boot and (not fit.known or policies.power(boot.cpus) in fit.counts):
+        return Figure(boot.cpus, "read")
     # All counts up to the next power of two give the same slabs; the least stands for them.
     return Figure(fit.counts[0], "computed") if fit.known else None
 
@@ -117,9 +121,10 @@ def answer(table: Table, machine: Machine) -> Answers:
     allocator, debugging = allocator_of(table), debugging_of(facts)
     # What SLUB would make of SLAB's table needs a CPU count, which that does not tell.
     modelled = facts if allocator == "SLUB" or (allocator and machine.cpus) else ()
-    found = shapes.all_shapes(modelled, page_bytes)
+    found = shapes.all_shapes(modelled, page_bytes, table.boot)
     fit = shapes.fit(facts if allocator == "SLUB" else (), found, page_bytes)
-    cpus = cpus_of(machine, fit) if modelled else None
+    cpus = cpus_of(machine, table.boot, fit) if modelled else None
+    nodes = machine.nodes or (table.boot.nodes if table.boot else 1)
     count = int(cpus.value) if cpus else 0
     online = machine.online or count
     plain = [fact for fact in modelled if not debugging.found]
@@ -135,11 +140,8 @@ def answer(table: Table, machine: Machine) -> Answers:
         found,
         cpus,
         online,
-        tuple(
-            policies.outcomes(plain, found, count, machine.nodes, page_bytes)
-            if cpus and plain
-            else ()
-        ),
+        nodes,
+        tuple(policies.outcomes(plain, found, count, nodes, page_bytes) if cpus and plain else ()),
         tuple(
             policies.mail_outcomes(plain, found, count, online, page_bytes, subjects)
             if cpus and plain

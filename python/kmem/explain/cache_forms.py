@@ -15,7 +15,7 @@ COLLECTL = "slabs of collectl"
 UNNAMED = "(no name)"  # of a report whose first line was left out
 
 FIRST = re.compile(
-    r"Slabcache: (\S{1,100}) Aliases: \d{1,9} Order ?: (\d{1,2})(?: Objects: (\d{1,19}))?", re.ASCII
+    r"Slabcache: (\S{1,300}) Aliases: \d{1,9} Order ?: (\d{1,2})(?: Objects: (\d{1,19}))?", re.ASCII
 )
 # A row has a size, a count of slabs, a switch of debugging, and a sum of bytes. Names are those of
 # the tool, and fields those of Cache; older versions leave out slabs of CPUs.

@@ -12,6 +12,9 @@ STAMPS = (
     r"\d{1,3},\d{1,19},\d{1,19},[-c][^;]{0,80};",  # /dev/kmsg, netconsole
     r"<\d{1,3}>",
     r"[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d [^\s>|]{1,80} (?:kernel|\S{1,40}): ?",  # syslog
+    # logread of OpenWrt.
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \d{4} [a-z]{2,8}\.[a-z]{2,8}"
+    r" \S{1,40}: ?",
     # The journal; a program's name has its number behind it.
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,24} \S{1,80} (?:kernel|[\w./-]{1,40}\[\d{1,9}\]): ?",
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,24} ",
@@ -19,6 +22,9 @@ STAMPS = (
     r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \d{4}\] ?",  # dmesg -T
     r"\[ *\d{1,10}\.\d{1,9}\](?:\[ *[CT]\d{1,10}\])? ?",  # dmesg
     r"\[\d\d-\d\d \d\d:\d\d:\d\d\.\d{1,6}\] ?",  # a second clock, on phones
+    # Of phones: the CPU with the task, as (5)[412:kworker/5:1] and I[3:  lmkd:  563].
+    r" {0,3}(?:\.?\(\d{1,2}\)\[\d{1,7}:[^\]]{1,40}\]"
+    r"|[A-Z]?\[\d{1,2}: {0,20}[^\]]{1,30}: {0,7}\d{1,7}\]) ?",
 )
 STAMP = re.compile("".join(f"(?:{stamp})?" for stamp in STAMPS), re.ASCII)
 # grep with several files names the file, and with -n the line.
@@ -31,7 +37,7 @@ TRACKER = re.compile(
     re.IGNORECASE,
 )
 # What people write behind a row.
-REMARK = re.compile(r"\s(?:\u2190|<--+|<==+|//)\s.*$")
+REMARK = re.compile(r"\s(?:\u2190|<--+|<==+|//)(?:\s.*)?$")
 CALL = re.compile(r"[\w.]{1,40}\(f?[\"'](?=.)")  # of a program that prints the row
 BEFORE = ("**", "`", "/*", "*", '"', "'")
 # Of strings in programs and lists, comments, arrows; of `cat -A` and of lines that go on. A bracket
@@ -44,6 +50,12 @@ DASHES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2212"), "-")
 BLANKS_IN_NUMBERS = re.compile(r"(?<=\d)[\u2009\u202f](?=\d{3}(?!\d))")
 BOX = dict.fromkeys(range(0x2500, 0x2580), " ")  # lines of drawn tables
 UNSTYLED = DASHES | BOX
+# A memory group's cache is NAME(ID:GROUP), and a group may have blanks in its name. Fields are
+# split at blanks, so these become another letter until the cache is kept.
+GROUP = re.compile(
+    r"(?<=[\w\]-])\(\d{1,9}:(?:[^()]|\([^()]{0,255}\)){1,255}\)(?=[\s,/]|$)", re.ASCII
+)
+GROUP_BLANK = "\ue000"
 
 
 def without_marks_behind(text: str) -> str:
@@ -84,7 +96,14 @@ def clean(line: str) -> str:
     text = CALL.sub("", text, count=1) if "(" in text[:42] and CALL.match(text) else text
     for mark in BEFORE:
         text = text.removeprefix(mark)
+    if "(" in text and " " in text:
+        text = GROUP.sub(lambda found: GROUP_BLANK.join(found[0].split()), text)
     return " ".join(without_marks_behind(text.rstrip()).split())
+
+
+def with_blanks(name: str) -> str:
+    """A cache's name with the blanks of its memory group."""
+    return name.replace(GROUP_BLANK, " ")
 
 
 HARD_BLANKS = re.compile(r"(?<=\d)\u00a0(?=\d{3}(?!\d))")

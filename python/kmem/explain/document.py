@@ -82,8 +82,93 @@ def cache_document(answers: Answers, fact: Facts) -> dict[str, Any]:
     }
 
 
+def printed_document(answers: Answers) -> dict[str, Any] | None:
+    """A total that the report prints, beside the sum of the caches that it counts."""
+    printed = answers.printed_total()
+    if not printed:
+        return None
+    return {
+        "name": printed.name,
+        "bytes": {"value": printed.printed, "how": "read"},
+        "of_these_caches": {"value": round(printed.ours), "how": "computed"},
+    }
+
+
+def boot_document(answers: Answers) -> dict[str, Any] | None:
+    """What SLUB's line of a boot says of the machine."""
+    boot = answers.table.boot
+    if not boot:
+        return None
+    return {
+        "cpus": {"value": boot.cpus, "how": "read"},
+        "nodes": {"value": boot.nodes, "how": "read"},
+    }
+
+
+def cpu_fit_document(answers: Answers) -> dict[str, Any] | None:
+    fit = answers.fit
+    if not fit.caches:
+        return None
+    return {
+        "order_rule": fit.rule,
+        "counts": fit.text,
+        "caches_that_fit": fit.fitting,
+        "caches_that_tell": fit.told,
+        "caches": fit.caches,
+        "how": "computed",
+    }
+
+
+def debugging_document(answers: Answers) -> dict[str, Any]:
+    return {
+        "caches": [
+            {"name": name, "stride_bytes": number(stride), "object_bytes": number(real)}
+            for name, stride, real in answers.debugging.inflated
+        ],
+        "least_extra_bytes_of_others": number(answers.debugging.extra_bytes),
+    }
+
+
+def holder_documents(answers: Answers) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": holder.name,
+            "total_bytes": {"value": holder.bytes, "how": "computed"},
+            "share": {"value": round(holder.share, 4), "how": "computed"},
+            "reclaimed": holder.reclaimed,
+        }
+        for holder in answers.holders
+    ]
+
+
+def outcome_documents(answers: Answers) -> list[dict[str, Any]]:
+    """What other kernels would make of the table."""
+    return [
+        {
+            "kernels": outcome.kernel,
+            "slab_bytes": modelled(outcome.slabs),
+            "most_bytes_of_cpu_lists": modelled(outcome.cpu_lists),
+            "most_bytes_of_sheaves": modelled(outcome.sheaves),
+        }
+        for outcome in answers.outcomes
+    ]
+
+
+def mail_documents(answers: Answers) -> list[dict[str, Any]]:
+    return [
+        {
+            "subject": mail.subject,
+            "figure": mail.figure,
+            "before_bytes": modelled(mail.before),
+            "after_bytes": modelled(mail.after),
+            "note": mail.note,
+        }
+        for mail in answers.mails
+    ]
+
+
 def table_document(answers: Answers) -> dict[str, Any]:
-    table, printed, fit = answers.table, answers.printed_total(), answers.fit
+    table = answers.table
     return {
         "file": table.file,
         "line": table.line,
@@ -91,60 +176,15 @@ def table_document(answers: Answers) -> dict[str, Any]:
         "allocator": answers.allocator,
         "page_bytes": number(answers.page),
         "total_bytes": number(answers.total),
-        "printed": {
-            "name": printed.name,
-            "bytes": {"value": printed.printed, "how": "read"},
-            "of_these_caches": {"value": round(printed.ours), "how": "computed"},
-        }
-        if printed
-        else None,
+        "printed": printed_document(answers),
+        "boot": boot_document(answers),
         "cpus": number(answers.cpus),
-        "cpu_fit": {
-            "order_rule": fit.rule,
-            "counts": fit.text,
-            "caches_that_fit": fit.fitting,
-            "caches_that_tell": fit.told,
-            "caches": fit.caches,
-            "how": "computed",
-        }
-        if fit.caches
-        else None,
-        "debugging": {
-            "caches": [
-                {"name": name, "stride_bytes": number(stride), "object_bytes": number(real)}
-                for name, stride, real in answers.debugging.inflated
-            ],
-            "least_extra_bytes_of_others": number(answers.debugging.extra_bytes),
-        },
-        "holders": [
-            {
-                "name": holder.name,
-                "total_bytes": {"value": holder.bytes, "how": "computed"},
-                "share": {"value": round(holder.share, 4), "how": "computed"},
-                "reclaimed": holder.reclaimed,
-            }
-            for holder in answers.holders
-        ],
+        "cpu_fit": cpu_fit_document(answers),
+        "debugging": debugging_document(answers),
+        "holders": holder_documents(answers),
         "notes": notes(answers),
-        "kernels": [
-            {
-                "kernels": outcome.kernel,
-                "slab_bytes": modelled(outcome.slabs),
-                "most_bytes_of_cpu_lists": modelled(outcome.cpu_lists),
-                "most_bytes_of_sheaves": modelled(outcome.sheaves),
-            }
-            for outcome in answers.outcomes
-        ],
-        "mails": [
-            {
-                "subject": mail.subject,
-                "figure": mail.figure,
-                "before_bytes": modelled(mail.before),
-                "after_bytes": modelled(mail.after),
-                "note": mail.note,
-            }
-            for mail in answers.mails
-        ],
+        "kernels": outcome_documents(answers),
+        "mails": mail_documents(answers),
         "caches": [cache_document(answers, fact) for fact in answers.facts],
     }
 

@@ -87,6 +87,8 @@ def allocator_of(table: Table) -> Allocator:
         return ""
     if any(cache.slab_allocator or SIZE.fullmatch(cache.name) for cache in table.caches):
         return "SLAB"
+    if table.boot:
+        return "SLUB"
     has_slub = any(
         cache.pages_per_slab or KMALLOC.fullmatch(cache.name) or cache.cpu_slabs is not None
         for cache in table.caches
@@ -167,8 +169,8 @@ def total_of(cache: Cache, slab: Figure | None, slabs: Figure | None) -> Figure 
         return read(cache.total_bytes)
     if slab and slabs:
         return computed(slab.value * slabs.value)
-    # Slabs of several sizes: what their objects have is the least.
-    if cache.order is not None and cache.objects and cache.stride_bytes:
+    # Slabs of several sizes, or of unknown ones: what their objects have is the least.
+    if (cache.order is not None or slab is None) and cache.objects and cache.stride_bytes:
         return computed(cache.objects * cache.stride_bytes)
     return None
 

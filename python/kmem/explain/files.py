@@ -16,8 +16,9 @@ from pathlib import Path
 from kmem.common.errors import KmemError
 from kmem.explain.items import Attribute
 from kmem.explain.lines import lines_of
-from kmem.explain.reader import Collector, share_memory
+from kmem.explain.reader import CUT_OUT, NO_FORM, Collector, share_memory
 from kmem.explain.table import Reading
+from kmem.explain.without_caches import AROUND_REASONS
 from kmem.traces.attribute_tree import PARSERS
 
 MOST_BYTES = 256 << 20  # of a file
@@ -63,6 +64,9 @@ def read_caches(collector: Collector, folder: Path) -> None:
         if place.is_symlink() or not place.is_dir():
             continue
         name = best_name(place.name, aliases.get(place.name, []))
+        # Before 5.9 those that memory groups have of it, NAME(ID:GROUP).
+        if (place / "cgroup").is_dir():
+            read_caches(collector, place / "cgroup")
         for file in sorted(place.iterdir()):
             # A file that only root may read, or only write, is left out.
             if file.name in PARSERS and file.is_file():
@@ -143,6 +147,10 @@ def load(file: Path) -> bytes:
             return sys.stdin.buffer.read(MOST_BYTES + 1)
         with file.open("rb") as opened:
             return opened.read(MOST_BYTES + 1)
+    except FileNotFoundError as error:
+        # It may be the name of a program.
+        wanted = "expected a file, or a process id (kmem ps lists them)"
+        raise KmemError(f"explain: {file}: {error.strerror}; {wanted}") from None
     except OSError as error:
         raise KmemError(f"explain: {file}: {error.strerror}") from None
 
@@ -172,13 +180,26 @@ def read_file(
 
 
 def nothing_found(collector: Collector) -> str:
-    """The first line that nobody could read, or that there is none."""
+    """The first line that nobody could read, if any of those whose reason says what it is."""
     faults = [fault for fault in collector.reading.unread if fault.file == collector.file]
+    dull = (NO_FORM, CUT_OUT)
+    faults.sort(key=lambda fault: (fault.reason in dull, fault.reason in AROUND_REASONS))
+    is_told = bool(faults) and faults[0].reason not in (*dull, *AROUND_REASONS)
+    if "unreclaimable_pages" in collector.totals and not is_told:
+        return (
+            "only the sums of an out-of-memory report; expected its caches, below"
+            ' "Unreclaimable slab info:", which kernels print since 4.15'
+        )
+    if not is_told and (collector.totals or (collector.table and collector.table.printed)):
+        return f"only the sums of a report; expected the rows of its caches; {EXPECTED}"
     if not faults and collector.comments:
         return f"only comments in it, lines that begin with #; {EXPECTED}"
     if not faults:
         return f"nothing in it; {EXPECTED}"
-    return f"line {faults[0].line}: {faults[0].reason}; {EXPECTED}"
+    reason = faults[0].reason
+    # Such a reason says what to read in its place.
+    is_whole = "; expected " in reason or "; kmem import " in reason
+    return f"line {faults[0].line}: {reason}{'' if is_whole else f'; {EXPECTED}'}"
 
 
 def read_files(files: Sequence[Path], contents: Mapping[Path, bytes] | None = None) -> Reading:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kmem.explain.table import Cache
+from kmem.explain.table import Boot, Cache
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,11 @@ class Totals:
 
 @dataclass(frozen=True)
 class Memory:
-    """A line of /proc/meminfo, in KiB."""
+    """A line of /proc/meminfo, in KiB, or of a node's."""
 
     name: str
     kib: int
+    node: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,16 @@ class Attribute:
     cache: str
     name: str
     text: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A figure of a cache that has a line for each of its figures."""
+
+    form: str  # with the labels that tables differ in
+    cache: str
+    field: str  # of Cache
+    value: int
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,9 @@ class Bad:
     reason: str
 
 
-Item = Head | Totals | Memory | Attribute | Adds | Figures | Passed | Skips | Bad | Cache
+Item = (
+    Head | Totals | Memory | Attribute | Part | Adds | Figures | Passed | Skips | Bad | Boot | Cache
+)
 
 DIGITS = 19  # of a number of 64 bits
 NUMBER = re.compile(rf"\d{{1,{DIGITS}}}", re.ASCII)
@@ -112,10 +125,10 @@ THOUSANDS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def sized(text: str, units: Mapping[str, int]) -> float | None:
-    """Bytes of 14.1M, 64k, 2.7GB or 3KiB."""
+    """Bytes of 14.1M, 64k, 2.7GB, 3KiB or 5Gi."""
     unit = text.lstrip("0123456789.,")
     value = decimal(text.removesuffix(unit))
-    scale = units.get(unit.upper().removesuffix("IB").removesuffix("B") or unit.upper())
+    scale = units.get(unit.upper().removesuffix("B").removesuffix("I") or unit.upper())
     return None if value is None or scale is None else value * scale
 
 

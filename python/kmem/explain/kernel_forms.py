@@ -18,7 +18,7 @@ from kmem.explain.items import (
     is_number,
     wanted,
 )
-from kmem.explain.table import Cache
+from kmem.explain.table import Boot, Cache
 from kmem.traces.slabinfo import match_cache_line
 
 SLABINFO = "/proc/slabinfo"
@@ -34,7 +34,10 @@ COLUMNS = (
 )
 # The line with the names of the columns, of which mails make several; and statistics on lines of
 # their own.
-FIRST_NAMES = ("# name <", "#name <", "name <active_objs>")
+FIRST_NAMES = (
+    *("# name <", "#name <", "name <active_objs>"),
+    *("<name> <active_objs>", "name active_objs "),
+)
 COLUMN_NAMES = (
     *("<pagesperslab>", "<objsize>", "slabdata <", "<active_slabs>"),
     *(": tunables <", ": slabdata <", ": globalstat", ": cpustat"),
@@ -45,6 +48,29 @@ FOLDED_WORDS = (":", "globalstat", "cpustat")
 # Linux 2.4 has caches as "file lock cache".
 NAME_IN_WORDS = re.compile(r"([A-Za-z]\S*(?: [A-Za-z]\S*){1,3}) (\d[\d :]*)", re.ASCII)
 COLUMNS_1 = ("active", "objects", "objsize", "active slabs", "slabs", "pages of a slab")
+
+
+# What SLUB prints when a kernel boots.
+BOOT = re.compile(
+    r"SLUB: (?:Genslabs=\d{1,4}, )?HWalign=\d{1,5}, Order=(\d{1,2})-(\d{1,2}),"
+    r" MinObjects=(\d{1,5}), (?:CPUs|Processors)=(\d{1,5}), Nodes=(\d{1,5})",
+    re.ASCII,
+)
+MOST_CPUS, MOST_NODES, MOST_OBJECTS = 8192, 1024, 32767
+
+
+def boot_line(text: str) -> Item | None:
+    match = BOOT.fullmatch(text)
+    if match is None:
+        return None
+    least, greatest, objects, cpus, nodes = map(int, match.groups())
+    sound = least <= greatest <= LARGEST_ORDER and objects <= MOST_OBJECTS
+    if not sound or not 1 <= cpus <= MOST_CPUS or not 1 <= nodes <= MOST_NODES:
+        return Bad(
+            f"SLUB's line of a boot; expected orders up to {LARGEST_ORDER}, 1 to {MOST_CPUS} CPUs"
+            f" and 1 to {MOST_NODES} nodes"
+        )
+    return Boot(cpus, nodes, least, greatest, objects)
 
 
 def slabinfo_head(text: str) -> Item | None:
@@ -89,7 +115,13 @@ def full_line(text: str, *, folded: bool = False) -> Cache | None:
     )
 
 
+# A page or a chat has taken the colons away.
+LOST_COLON = re.compile(r" (?=(?:tunables|slabdata) \d)")
+
+
 def slabinfo_line(text: str) -> Item | None:
+    if " tunables " in text and " : " not in text:
+        text = LOST_COLON.sub(" : ", text)
     if cache := full_line(text):
         return cache
     if " : tunables" not in text and " : slabdata" not in text:
@@ -108,13 +140,19 @@ def cut_line(text: str) -> str:
 
 
 def short_line(text: str) -> Item | None:
-    """The first six columns of version 2, as people cut them off."""
+    """The first six columns of version 2, as people cut them off; or these and those of slabs."""
     name, *numbers = text.split()
-    if len(numbers) != 5 or not all(map(is_number, numbers)):
+    if len(numbers) not in (5, 7, 8) or not all(map(is_number, numbers)):
         return None
-    active, objects, stride, per_slab, pages = map(int, numbers)
+    active, objects, stride, per_slab, pages, *more = map(int, numbers)
     fits = stride >= 8 and pages in ORDERS and 0 < per_slab * stride <= pages * LARGEST_PAGE
     if not fits or active > objects:
+        return None
+    slabs = more[1] if more else None
+    # Slabs may be smaller than the kernel wants them, but not by much on average.
+    if slabs is not None and not (
+        more[0] <= slabs and slabs * per_slab // 2 <= objects <= slabs * per_slab
+    ):
         return None
     return Cache(
         name,
@@ -123,6 +161,7 @@ def short_line(text: str) -> Item | None:
         stride_bytes=stride,
         per_slab=per_slab,
         pages_per_slab=pages,
+        slabs=slabs,
     )
 
 
@@ -193,19 +232,24 @@ def out_of_memory_line(text: str) -> Item | None:
 # log may be folded.
 FAILED_WORD = "cache: "
 FAILED_CACHE = re.compile(
-    FAILED_WORD + r"(\S{1,80}), object size: (\d{1,9})(?:, buffer size: (\d{1,9}))?,?"
+    FAILED_WORD + r"(\S{1,300}), object size: (\d{1,9})(?:, buffer size: (\d{1,9}))?,?"
     r"(?: (?:default )?order: (\d{1,2}))?(?:, min order: (\d{1,2}))?",
     re.ASCII,
 )
 FAILED_ORDERS = re.compile(r"default order: (\d{1,2}), min order: (\d{1,2})", re.ASCII)
 FAILED_NODE = re.compile(
-    r"node ?\d{1,4}: slabs: (?:\d{1,12}/)?(\d{1,12}), ?objs: (?:\d{1,12}/)?(\d{1,12}),"
-    r" ?free: (\d{1,12})",
+    r"node ?\d{1,4}: slabs: (?:\d{1,12}/)?(\d{1,12}), ?objs: (?:(\d{1,12})/)?(\d{1,12})"
+    r"(?:, ?free: (\d{1,12}))?",
     re.ASCII,
 )
-FAILED_FIRST = re.compile(r"SL[AU]B: Unable to allocate memory on node -?\d{1,4}\b.*", re.ASCII)
+# Newer kernels name the CPU that asked, too.
+FAILED_FIRST = re.compile(
+    r"SL[AU]B: Unable to allocate memory on (?:CPU \d{1,5} \(of node -?\d{1,4}\) on )?"
+    r"node -?\d{1,4}\b.*",
+    re.ASCII,
+)
 FLAGS_ALONE = re.compile(r"gfp=0x[0-9a-f]{1,8}(?:\(\S{0,200}\))?", re.ASCII)
-DEBUGGED = re.compile(r"\S{1,80} debugging increased min order, use slu?b_debug=O to disable\.")
+DEBUGGED = re.compile(r"\S{1,300} debugging increased min order, use slu?b_debug=O to disable\.")
 LARGEST_ORDER = 10
 
 
@@ -214,9 +258,11 @@ def order_or_none(text: str | None) -> int | None:
 
 
 def failed_line(text: str) -> Item | None:
-    if match := FAILED_NODE.fullmatch(text):
-        slabs, objects, free = map(int, match.groups())
-        return Adds(slabs, objects, min(free, objects))
+    if (match := FAILED_NODE.fullmatch(text)) and (match[2] or match[4]):
+        slabs, objects = int(match[1]), int(match[3])
+        # SLAB of 4.10 and newer has no count of free objects: those are the others of "used/all".
+        free = int(match[4]) if match[4] else objects - int(match[2])
+        return Adds(slabs, objects, min(max(free, 0), objects))
     if match := FAILED_ORDERS.fullmatch(text):
         return Adds(order=order_or_none(match[1]), least_order=order_or_none(match[2]))
     if any(line.fullmatch(text) for line in (FAILED_FIRST, FLAGS_ALONE, DEBUGGED)):
@@ -245,18 +291,24 @@ MEMORY_ROWS = re.compile(
     r"|(?:Mem|Swap|-/\+ buffers(?:/cache)?):(?: \d{1,19}){2,6}",
     re.ASCII,
 )
-KIB = re.compile(r"([A-Z]\w{1,40}(?:\(\w{1,20}\))?): (\d{1,16}) kB", re.ASCII)
+# /sys/devices/system/node/nodeN/meminfo has its node in front of each line.
+KIB = re.compile(r"(?:Node (\d{1,4}) )?([A-Z]\w{1,40}(?:\(\w{1,20}\))?): (\d{1,16}) kB", re.ASCII)
 COUNT = re.compile(r"HugePages_\w+: \d{1,16}", re.ASCII)
 
 
 def meminfo_line(text: str) -> Item | None:
     if match := KIB.fullmatch(text):
-        return Memory(match[1], int(match[2]))
+        return Memory(match[2], int(match[3]), int(match[1]) if match[1] else None)
     return Passed() if COUNT.fullmatch(text) or MEMORY_ROWS.fullmatch(text) else None
 
 
 # grep . */* in /sys/kernel/slab; a name that several caches share begins with a colon.
-FILE = re.compile(r"(?:\./|/?sys/kernel/slab/)?(:?[^/: ]{1,80})/([a-z_]{1,40}):(.*)", re.ASCII)
+# Before 5.9 those of memory groups lie in a folder of their cache, NAME/cgroup/NAME(ID:GROUP).
+FILE = re.compile(
+    r"(?:\./|/?sys/kernel/slab/)?(?:[^/ ]{1,80}/cgroup/)?"
+    r"(:?[^/: ]{1,80}(?:\(\d{1,9}:[^/ ]{1,255}\))?)/([a-z_]{1,40}):(.*)",
+    re.ASCII,
+)
 
 
 def sysfs_line(text: str) -> Item | None:

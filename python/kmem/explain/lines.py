@@ -51,12 +51,12 @@ STRUCK_MOST = 8  # letters in a row
 ROWS = (
     (
         ": tunables ",
-        re.compile(r"\s{1,60}(?=\S{1,100}(?:\s{1,60}\d{1,20}){5}\s{1,60}:\s{1,60}tunables\s)"),
+        re.compile(r"\s{1,60}(?=\S{1,300}(?:\s{1,60}\d{1,20}){5}\s{1,60}:\s{1,60}tunables\s)"),
     ),
     ("% ", re.compile(r"\s{1,60}(?=\d{1,19}\s{1,60}\d{1,19}\s{1,60}\d{1,3}%\s{1,60}\d)")),
-    ("KB ", re.compile(r"(?<=KB)\s{1,60}(?=\S{1,100}(?:\s{1,60}\d{1,16}KB){2}(?:\s|$))")),
+    ("KB ", re.compile(r"(?<=KB)\s{1,60}(?=\S{1,300}(?:\s{1,60}\d{1,16}KB){2}(?:\s|$))")),
 )
-NAMES = re.compile(r"(\S{1,100})(?:\s{1,60}\d{1,20}){5}\s{1,60}:\s{1,60}tunables\s", re.ASCII)
+NAMES = re.compile(r"(\S{1,300})(?:\s{1,60}\d{1,20}){5}\s{1,60}:\s{1,60}tunables\s", re.ASCII)
 # Where logs in JSON have the text of their line.
 MESSAGES = ("MESSAGE", "message", "msg", "log", "line", "text")
 JSON_DEEPEST = 20
@@ -103,6 +103,38 @@ def of_json(line: str) -> list[str] | None:
     return [part for text in strings_in(entry) for part in text.split("\n")]
 
 
+# What jc makes of a line of /proc/slabinfo, as a format of that line.
+ROW_OF_JC = (
+    "{name} {active_objs} {num_objs} {obj_size} {obj_per_slab} {pages_per_slab} : tunables {limit}"
+    " {batch_count} {shared_factor} : slabdata {active_slabs} {num_slabs} {shared_avail}"
+)
+MARK_OF_JC = '"num_objs"'
+
+
+def rows_of_jc(text: str) -> tuple[list[int], list[str]] | None:
+    """The lines of /proc/slabinfo that jc turned into JSON, with those in which each stands."""
+    if MARK_OF_JC not in text or not text.lstrip().startswith(("[", "{")):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    rows = []
+    for one in found if isinstance(found, list) else [found]:
+        if not isinstance(one, dict):
+            return None
+        values = dict(one)
+        for inner in (one.get("tunables"), one.get("slabdata")):
+            values.update(inner if isinstance(inner, dict) else {})
+        try:
+            rows.append(ROW_OF_JC.format_map(values))
+        except KeyError:
+            return None
+    lines = enumerate(text.split("\n"), 1)
+    numbers = [number for number, line in lines for _ in range(line.count(MARK_OF_JC))]
+    return (numbers, rows) if len(numbers) == len(rows) else None
+
+
 def unescaped(line: str) -> list[str]:
     return ESCAPE.sub(lambda found: ESCAPES[found[0]], line).split("\n")
 
@@ -138,6 +170,8 @@ def rows_of(text: str) -> list[str]:
 def lines_of(content: bytes) -> tuple[list[int], list[str]]:
     """Numbers and texts of lines; a number may be that of several."""
     text = text_of(content).translate(UNSEEN).replace("\r\n", "\n")
+    if rows := rows_of_jc(text):
+        return rows
     lines = decoded([line.rstrip("\r") for line in text.split("\n")])
     numbers, texts = [], []
     for number, line in enumerate(lines, 1):

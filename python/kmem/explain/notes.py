@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+import re
+
 from kmem.explain.answers import Answers
+from kmem.explain.column_forms import COLUMNS
+from kmem.explain.facts import Facts
 from kmem.explain.kernel_forms import FAILED
 from kmem.explain.table import Cache
 
 # A system has a few hundred caches of its own, each of which is an object of this one.
 CACHE_OF_CACHES = "kmem_cache"
 MANY_CACHES = 5000
+NAMES_SHOWN = 6
+TOP_ROUNDING = 5.12  # bytes
+GROUP_NAME = re.compile(r"\(\d{1,9}:.{1,300}\)$", re.ASCII)
 
 
 def group_lines(answers: Answers) -> list[str]:
@@ -44,13 +51,41 @@ def failed_line(cache: Cache) -> str:
     line = f"{cache.name}: {asked}"
     if free:
         line += f"; {free:,} c free objects lie on other nodes or in other CPUs' slabs"
-    if "(" in cache.name:
+    if GROUP_NAME.search(cache.name):
         line += "; it is a memory group's, whose limit may be what was short"
     return line
 
 
+def least_bytes(fact: Facts) -> float:
+    """What a cache's objects take at least; slabtop rounds the size of one by 10.24 bytes."""
+    if fact.objects is None or fact.stride is None:
+        return 0
+    rounded = fact.cache.rounded_bytes
+    return fact.objects.value * (fact.stride.value if rounded is None else rounded - TOP_ROUNDING)
+
+
+def contradiction_lines(answers: Answers) -> list[str]:
+    """Rows whose own numbers cannot all be true, as in tables that somebody made up."""
+    names = [
+        fact.name
+        for fact in answers.facts
+        if fact.total and fact.total.how == "read" and least_bytes(fact) > 1.1 * fact.total.value
+    ]
+    if not names:
+        return []
+    more = f", and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return [
+        f"{len(names)} c rows contradict themselves, as their objects need more than their memory:"
+        f" {', '.join(names[:NAMES_SHOWN])}{more}"
+    ]
+
+
 def notes(answers: Answers) -> list[str]:
-    lines = group_lines(answers)
+    lines = [*contradiction_lines(answers), *group_lines(answers)]
+    if answers.table.form == COLUMNS and all(fact.slab is None for fact in answers.facts):
+        lines.append(
+            "the table has no slabs, so its memory is that of objects, and slabs have more"
+        )
     if answers.table.form == FAILED:
         lines += [failed_line(cache) for cache in answers.table.caches]
     return lines

@@ -14,7 +14,15 @@ from dataclasses import asdict, replace
 from kmem.explain import cache_forms as single
 from kmem.explain import kernel_forms as kernel
 from kmem.explain import tool_forms as tool
-from kmem.explain.clean import clean, other_writings, without_groups
+from kmem.explain.clean import clean, other_writings, with_blanks, without_groups
+from kmem.explain.column_forms import (
+    COLUMNS,
+    Columns,
+    column_rows,
+    columns_of,
+    columns_of_command,
+    rows_beside,
+)
 from kmem.explain.items import (
     Adds,
     Attribute,
@@ -23,12 +31,15 @@ from kmem.explain.items import (
     Head,
     Item,
     Memory,
+    Part,
     Passed,
     Skips,
     Totals,
     is_number,
 )
-from kmem.explain.table import Cache, Reading, Table, Unread
+from kmem.explain.metric_forms import METRICS, metric_line
+from kmem.explain.script_forms import SCRIPT, Script, script_of, script_row
+from kmem.explain.table import Boot, Cache, Reading, Table, Unread
 from kmem.explain.within import (
     behind_words,
     goes_on,
@@ -38,6 +49,7 @@ from kmem.explain.within import (
     with_own_name,
     without_front,
 )
+from kmem.explain.without_caches import why_no_cache
 from kmem.traces.attribute_tree import (
     PARSERS,
     AttributeFormatError,
@@ -52,23 +64,30 @@ LEAST_SERIES = 3  # lines of a cache that are those of as many times
 LINES_OF_A_ROW = 5  # into which mails fold a line of /proc/slabinfo
 NO_FORM = "no line of a slab table"
 CUT_OUT = "lines were cut out here"
+# A mail in quoted-printable ends a full line with it; the rest of a name stands in the next line.
+SOFT_BREAK = "="
+LIST = re.compile("[,;]")  # between columns, where no blank is
+END_OF_NAME = re.compile(r"[\w-]{1,60}", re.ASCII)
 RULER = frozenset("-=_+ []{}(),:")  # lines, and the ends of lists in JSON
 
 Recogniser = Callable[[str], Item | None]
 # The narrow forms first: a line that several read belongs to the first.
 RECOGNISERS: tuple[tuple[str, Recogniser], ...] = (
     ("", kernel.slabinfo_head),
+    ("", kernel.boot_line),
     (kernel.SLABINFO, kernel.slabinfo_line),
     (tool.SLABTOP, tool.slabtop_line),
     (kernel.OUT_OF_MEMORY, kernel.out_of_memory_line),
     (kernel.FAILED, kernel.failed_line),
     (tool.SHARES, tool.shares_line),
+    (tool.LARGEST, tool.largest_line),
     (single.REPORT, single.report_line),
     (tool.SLABINFO_TOOL, tool.slabinfo_tool_line),
     (tool.ZFS, tool.zfs_line),
     (tool.DRGN, tool.drgn_line),
     ("", kernel.meminfo_line),
     (kernel.SYSFS, kernel.sysfs_line),
+    (METRICS, metric_line),
     (tool.CRASH, tool.crash_line),
     (single.GDB, single.gdb_line),
     (single.COLLECTL, single.collectl_line),
@@ -89,6 +108,8 @@ def recognise(text: str, form: str) -> tuple[str, Item] | None:
         return kernel.SLABINFO, with_own_name(item)
     if item := tool.vmstat_line(text, form):
         return tool.VMSTAT, item
+    if item := tool.older_drgn_line(text, form):
+        return tool.DRGN, item
     if form in (kernel.SLABINFO, kernel.SLABINFO_1) and (item := kernel.folded_statistics(text)):
         return form, item
     if form == kernel.SLABINFO_1 and (item := kernel.old_lines_fault(text)):
@@ -215,6 +236,7 @@ class Collector:
         self.table: Table | None = None
         self.totals: dict[str, float] = {}
         self.memories: list[dict[str, int]] = []
+        self.seen_memory: set[tuple[str, int | None]] = set()  # of the last of them, with nodes
         self.attributes: dict[str, dict[str, Value]] = {}
         self.attribute_lines: dict[str, int] = {}
         self.skips = False
@@ -223,12 +245,17 @@ class Collector:
         self.known: dict[str, Cache] = {}  # caches of a table of crash
         self.series: list[Table] = []  # of a cache alone, line after line
         self.series_place = 0
+        self.parts: dict[str, tuple[Table, dict[str, int]]] = {}  # by form, with places of caches
+        self.script: Script | None = None  # whose rows these are
+        self.columns: Columns | None = None  # of the last head that has some of them
+        self.boots: list[tuple[int, Boot]] = []  # with their lines
 
     def begin_file(self, file: str) -> None:
         self.file = file
         self.first_table = len(self.reading.tables)
         self.table, self.totals, self.memories, self.skips = None, {}, [], False
         self.series, self.is_unread, self.comments = [], False, 0
+        self.parts, self.script, self.columns, self.boots = {}, None, None, []
 
     def end_file(self) -> None:
         self.end_attributes()
@@ -239,6 +266,9 @@ class Collector:
                 table.memory = self.memories[number]
             elif self.memories:
                 table.memory = self.memories[0]
+            # A log's boot is that of the tables behind it, and one below them may be theirs, too.
+            before = [boot for line, boot in self.boots if line < table.line]
+            table.boot = before[-1] if before else next((boot for _, boot in self.boots), None)
 
     def end_attributes(self) -> None:
         """The attributes so far are a moment's."""
@@ -259,6 +289,7 @@ class Collector:
         return self.table
 
     def unread(self, line: int, reason: str) -> None:
+        reason = with_blanks(reason)
         self.reading.unread.append(Unread(self.file, line, reason, follows=self.is_unread))
         self.is_unread = True
 
@@ -272,6 +303,21 @@ class Collector:
             self.end_attributes()
         self.attributes.setdefault(attribute.cache, {})[attribute.name] = value
         self.attribute_lines.setdefault(attribute.cache, line)
+
+    def take_part(self, line: int, part: Part) -> None:
+        """A figure that its cache has already is of the next time."""
+        table, places = self.parts.get(part.form, (None, {}))
+        place = places.get(part.cache)
+        if table is None or (
+            place is not None and getattr(table.caches[place], part.field) is not None
+        ):
+            table, places = self.begin_table(part.form, line, whole=False), {}
+            self.parts[part.form] = table, places
+        if part.cache not in places:
+            places[part.cache] = len(table.caches)
+            table.caches.append(Cache(part.cache, file=self.file, line=line))
+        at = places[part.cache]
+        table.caches[at] = Cache(**{**asdict(table.caches[at]), part.field: part.value})
 
     def take_cache(self, form: str, line: int, cache: Cache) -> None:
         if self.skips or self.take_of_series(line, form, cache):
@@ -346,15 +392,25 @@ class Collector:
             self.totals = {**self.totals, **totals.values}
 
     def take_memory(self, memory: Memory) -> None:
-        if not self.memories or memory.name in self.memories[-1]:
+        """Of nodes the sum, if there is no line of the whole machine beside them."""
+        if not self.memories or (memory.name, memory.node) in self.seen_memory:
             self.memories.append({})
-        self.memories[-1][memory.name] = memory.kib
+            self.seen_memory = set()
+        self.seen_memory.add((memory.name, memory.node))
+        of_moment = self.memories[-1]
+        if memory.node is None:
+            of_moment[memory.name] = memory.kib
+        elif (memory.name, None) not in self.seen_memory:
+            of_moment[memory.name] = of_moment.get(memory.name, 0) + memory.kib
 
     def take(self, form: str, line: int, item: Item) -> None:
         self.is_unread = self.is_unread and isinstance(item, Bad | Adds | Figures)
         match item:
             case Cache():
-                self.take_cache(form, line, item)
+                # A mail may have folded the head of whole rows.
+                if form != COLUMNS and self.columns and not self.columns.by_command:
+                    self.columns = None
+                self.take_cache(form, line, replace(item, name=with_blanks(item.name)))
             case Head():
                 self.take_head(line, item)
             case Totals():
@@ -362,17 +418,42 @@ class Collector:
             case Memory():
                 self.take_memory(item)
             case Attribute():
-                self.take_attribute(line, item)
+                self.take_attribute(line, replace(item, cache=with_blanks(item.cache)))
+            case Part():
+                self.take_part(line, item)
             case Adds():
                 self.take_more(line, item)
             case Figures():
                 self.take_figures(line, item)
             case Skips():
                 self.skips = True
+            case Boot():
+                self.boots.append((line, item))
             case Bad():
                 self.unread(line, item.reason)
             case Passed():
                 pass
+
+    def take_columns(self, line: int, text: str, found: tuple[str, Item] | None) -> bool:
+        """A head with some columns, or a row below it, where no form has the line."""
+        if found is not None and not isinstance(found[1], Head | Passed):
+            return False
+        text = text if " " in text else " ".join(LIST.split(text))
+        if columns := columns_of(text):
+            if self.columns is None or not self.columns.by_command:
+                self.columns = columns
+            if found is None:
+                self.take(COLUMNS, line, Head(COLUMNS))
+            return found is None
+        if found is not None:
+            return False
+        form = COLUMNS if self.columns else kernel.SLABINFO
+        caches = column_rows(text, self.columns) if self.columns else []
+        if not caches:
+            form, caches = kernel.SLABINFO, rows_beside(text)
+        for cache in caches:
+            self.take(form, line, cache)
+        return bool(caches)
 
     def take_lines(self, lines: Sequence[str], numbers: Sequence[int] | None = None) -> None:
         """Lines with their numbers in the file, or from 1 on."""
@@ -382,48 +463,81 @@ class Collector:
         )
         position = 0
         while position < len(lines):
-            text, line = cleaned[position], numbers[position]
-            position += 1
-            if attribute := shown_attribute(cleaned, position - 1):
-                self.take(kernel.SYSFS, numbers[position], attribute)
-                position += 1
-                continue
-            self.comments += is_comment(text)
-            if not text or RULER.issuperset(text) or is_comment(text) or is_around(text):
-                continue
-            if reason := no_text(lines[position - 1]):
-                self.unread(line, reason)
-                continue
-            form = self.table.form if self.table else ""
-            found = recognise(text, form)
-            if (found is None or isinstance(found[1], Bad | Cache)) and (
-                folded := folded_row(found, cleaned, position - 1)
-            ):
-                cache, count = folded
-                self.take(kernel.SLABINFO, line, cache)
-                position += count - 1
-                continue
-            if found is None or isinstance(found[1], Bad):
-                within = behind_words(text, form)
-                # Words behind others may be passed over, and have been of a row.
-                if within is not None and not isinstance(within[1], Passed):
-                    found = within
-                elif other := rewritten(text, lines[position - 1], form):
-                    found = other
-                elif several := joined(cleaned, position - 1, form):
-                    found, count = several[:2], several[2]
-                    position += count - 1
-                else:
-                    found = within or found
-            elif goes_on(found[1]) and (several := joined(cleaned, position - 1, form)):
-                found, count = several[:2], several[2]
-                position += count - 1
-            elif found[0] == tool.ZFS:
-                position += rest_of_row(found[1], cleaned, position)
-            if found is None:
-                self.unread(line, no_form(text, form))
-            else:
-                self.take(found[0], line, found[1])
+            position += self.take_line(cleaned, lines[position], numbers, position)
+
+    def take_line(self, cleaned: Sequence[str], raw: str, numbers: Sequence[int], at: int) -> int:
+        """Take the line at this place, and those that belong to it; returns how many they are."""
+        text, line = cleaned[at], numbers[at]
+        if attribute := shown_attribute(cleaned, at):
+            self.take(kernel.SYSFS, numbers[at + 1], attribute)
+            return 2
+        if script := script_of(text):
+            self.script = script
+            self.take(SCRIPT, line, Head(SCRIPT))
+            return 1
+        if COMMAND.fullmatch(text):
+            self.script, self.columns = None, columns_of_command(text)
+        self.comments += is_comment(text)
+        if not text or RULER.issuperset(text) or is_comment(text) or is_around(text):
+            return 1
+        if reason := no_text(raw):
+            self.unread(line, reason)
+            return 1
+        form = self.table.form if self.table else ""
+        if form == SCRIPT and self.script and (row := script_row(text, self.script)):
+            self.take_script_row(line, row)
+            return 1
+        found = recognise(text, form)
+        if (found is None or isinstance(found[1], Bad | Cache)) and (
+            folded := folded_row(found, cleaned, at)
+        ):
+            cache, count = folded
+            self.take(kernel.SLABINFO, line, cache)
+            return count
+        if self.take_columns(line, text, found):
+            return 1
+        found, count = found_at(found, cleaned, raw, at, form)
+        if found is None:
+            self.columns = None if is_prose(text) else self.columns
+            self.unread(line, no_form(text, form))
+            return count
+        if isinstance(found[1], Cache) and found[1].name.endswith(SOFT_BREAK):
+            rest = cleaned[at + count] if at + count < len(cleaned) else ""
+            rest = rest if END_OF_NAME.fullmatch(rest) else ""
+            count += bool(rest)
+            name = found[1].name.removesuffix(SOFT_BREAK) + rest
+            found = found[0], replace(found[1], name=name)
+        self.take(found[0], line, found[1])
+        return count
+
+    def take_script_row(self, line: int, row: Item) -> None:
+        # A sum stands below its rows, where other forms have that of the next table.
+        if isinstance(row, Totals) and self.table is not None:
+            self.table.printed.update(row.values)
+        else:
+            self.take(SCRIPT, line, row)
+
+
+def found_at(
+    found: tuple[str, Item] | None, cleaned: Sequence[str], raw: str, at: int, form: str
+) -> tuple[tuple[str, Item] | None, int]:
+    """What the line at this place is, with its neighbours, and how many lines it takes."""
+    text = cleaned[at]
+    if found is None or isinstance(found[1], Bad):
+        within = behind_words(text, form)
+        # Words behind others may be passed over, and have been of a row.
+        if within is not None and not isinstance(within[1], Passed):
+            return within, 1
+        if other := rewritten(text, raw, form):
+            return other, 1
+        if several := joined(cleaned, at, form):
+            return several[:2], several[2]
+        return within or found, 1
+    if goes_on(found[1]) and (several := joined(cleaned, at, form)):
+        return several[:2], several[2]
+    if found[0] == tool.ZFS:
+        return found, 1 + rest_of_row(found[1], cleaned, at + 1)
+    return found, 1
 
 
 def figures_in(lines: Sequence[str]) -> float:
@@ -480,6 +594,12 @@ def folded_row(
     return unfolded(lines, position)
 
 
+def is_prose(text: str) -> bool:
+    """Mostly words, as the head of another table, whose rows look like those before."""
+    words = text.split(" ")
+    return 2 * sum(any(map(str.isalpha, word)) for word in words) > len(words) + 1
+
+
 def is_comment(text: str) -> bool:
     """A comment, as libkmem's own tables end with, or the prompt of root."""
     return text.startswith("#") and not text.startswith(kernel.FIRST_NAMES)
@@ -488,14 +608,15 @@ def is_comment(text: str) -> bool:
 # A prompt and a command that prints tables, a prompt that names its user and host, and what the
 # program `script` writes around a session; and the marks around code in trackers.
 COMMAND = re.compile(
-    r".{0,80}[$#%>] ?(?:sudo )?(?:cat|e?grep|free|head|slab\w+|sort|vmstat|watch|kmem) .*"
+    r".{0,80}[$#%>] ?(?:sudo )?(?:\w{1,20}=\S{1,40} )?"
+    r"(?:awk|cat|dmesg|e?grep|free|head|journalctl|slab\w+|sort|tail|vmstat|watch|kmem) .*"
     r"|.{0,80}[$#%>] ?(?:sudo )?(?:slabtop|slabinfo|free|dmesg)"
     r"|\[?[\w.-]{1,40}@[\w.()-]{1,60}[: ][^ ]{1,80}[$#](?: .*)?"
     r"|Script (?:started|done)\b.*|\(gdb\) lx-.*"
 )
 CAT = re.compile(
     r"(?:(?:.{0,80}[$#%>] ?)?(?:sudo )?cat /sys/kernel/slab/|==> (?:/?sys/kernel/slab/|\./)?)"
-    r"(:?[^/: ]{1,80})/([a-z_]{1,40})"
+    r"(?:[^/ ]{1,80}/cgroup/)?(:?[^/: ]{1,80}(?:\(\d{1,9}:[^/ ]{1,255}\))?)/([a-z_]{1,40})"
 )
 FENCE = re.compile(r"[`~]{1,3}\w{0,12}")
 
@@ -519,7 +640,11 @@ def shown_attribute(lines: Sequence[str], position: int) -> Attribute | None:
     return None if is_around(value) else Attribute(match[1], match[2], value)
 
 
-SNIP = re.compile(r"\W{0,8}(?:snip\w{0,4}|cut|\.\.\.|\u2026)\W{0,8}", re.IGNORECASE)
+SNIP = re.compile(
+    r"\W{0,16}(?:snip\w{0,4}|cut|\.\.\.|\u2026|(?:(?:output|lines?|rows?|rest)[ -])?"
+    r"(?:omitted|truncated|skipped))\W{0,16}",
+    re.IGNORECASE,
+)
 
 
 def no_form(text: str, form: str) -> str:
@@ -530,7 +655,7 @@ def no_form(text: str, form: str) -> str:
         return fault
     if form == tool.SLABTOP and (fault := tool.cut_slabtop_row(text)):
         return fault
-    return NO_FORM
+    return why_no_cache(text) or NO_FORM
 
 
 def no_text(line: str) -> str:

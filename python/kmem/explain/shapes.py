@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kmem.explain.facts import Facts
-from kmem.explain.table import Figure
+from kmem.explain.table import Boot, Figure
 from kmem.lab.orders import Case, Slab, compute
 
 COUNTS = tuple(1 << power for power in range(14))
@@ -42,15 +42,18 @@ def sized(facts: Sequence[Facts]) -> list[Facts]:
 Shapes = Mapping[tuple[str, str, int], Slab]  # by cache, rule and count
 
 
-def all_shapes(facts: Sequence[Facts], page_bytes: int) -> dict[tuple[str, str, int], Slab]:
-    """The slabs that every cache with a known stride would have."""
+def all_shapes(
+    facts: Sequence[Facts], page_bytes: int, boot: Boot | None = None
+) -> dict[tuple[str, str, int], Slab]:
+    """The slabs that every cache with a known stride would have, in the bounds of the boot."""
+    bounds = (boot.least_order, boot.greatest_order, boot.least_objects) if boot else ()
     keys, cases = [], []
     for fact in sized(facts):
         assert fact.stride is not None
         for rule in RULES:
             for count in COUNTS:
                 keys.append((fact.name, rule, count))
-                cases.append(Case(int(fact.stride.value), count, page_bytes, rule))
+                cases.append(Case(int(fact.stride.value), count, page_bytes, rule, *bounds))
     return dict(zip(keys, compute(cases), strict=True)) if cases else {}
 
 

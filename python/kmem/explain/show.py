@@ -31,6 +31,7 @@ from kmem.lab.page import Drawing, write_page
 from kmem.lab.report import Report, print_report, table
 
 LETTERS = {"read": "r", "computed": "c", "modelled": "m"}
+# First in each report, as the letters stand behind its first numbers.
 LEGEND = "Behind each number: r read, c computed of what was read, m modelled."
 OUT_OF_MEMORY_NOTE = (
     "The report has bytes of objects, so the ends of slabs are missing, and before 5.9 the caches"
@@ -38,6 +39,7 @@ OUT_OF_MEMORY_NOTE = (
 )
 UNREAD_SHOWN = 40
 NAMES_SHOWN = 6
+LARGEST_SHOWN = 3
 
 
 def cell(figure: Figure | None, unit: float = 1) -> str:
@@ -107,6 +109,21 @@ def exceptions(answers: Answers) -> list[str]:
     return names
 
 
+def boot_lines(answers: Answers) -> list[str]:
+    """What SLUB said when the kernel started, and whether the slabs agree."""
+    boot = answers.table.boot
+    if boot is None or answers.allocator != "SLUB":
+        return []
+    line = f"boot line: {boot.cpus:,} r possible CPUs, {boot.nodes:,} r nodes"
+    fit = answers.fit
+    if fit.known and policies.power(boot.cpus) not in fit.counts:
+        line += (
+            f"; the slabs are those of {fit.text} c, as later kernels count the CPUs that a machine"
+            " has (S3-12)"
+        )
+    return [line]
+
+
 def cpus_lines(answers: Answers) -> list[str]:
     fit = answers.fit
     if answers.allocator != "SLUB":
@@ -140,6 +157,20 @@ def holder_lines(answers: Answers) -> list[str]:
             f" its objects are in use: {end}"
         )
     return lines
+
+
+def largest_lines(answers: Answers) -> list[str]:
+    """The caches that hold most, where none of them looks like a leak."""
+    whole = answers.total.value if answers.total else 0
+    largest = [fact for fact in answers.facts[:LARGEST_SHOWN] if fact.total and fact.total.value]
+    if not whole or not largest:
+        return []
+    shares = [
+        f"{printable(fact.name)} {100 * fact.total.value / whole:.1f}% c"
+        for fact in largest
+        if fact.total
+    ]
+    return [f"largest: {', '.join(shares)} of the memory of these caches"]
 
 
 @dataclass(frozen=True)
@@ -305,7 +336,7 @@ def drawing(answers: Answers) -> Drawing | None:
         for fact in answers.facts
         if fact.total
     ]
-    title = "memory of each cache; the lighter part is free, green ones can be reclaimed"
+    title = "memory of each cache; the fainter part is free, green ones can be reclaimed"
     svg = treemap(title, items)
     return Drawing(title, svg) if svg else None
 
@@ -317,10 +348,17 @@ def table_report(answers: Answers, number: int, top: int) -> Report:
         f"{printable(source.file)}, from line {source.line}: {source.form},"
         f" {len(source.caches)} caches",
         {},
-        [total_line(answers), waste_line(answers), *debugging_lines(answers)],
-        [LEGEND],
+        [LEGEND, total_line(answers)],
     )
-    report.parts += [*cpus_lines(answers), *holder_lines(answers), *map(printable, notes(answers))]
+    # The first thing to know is who holds the memory.
+    report.parts += [
+        *(holder_lines(answers) or largest_lines(answers)),
+        *map(printable, notes(answers)),
+        waste_line(answers),
+        *debugging_lines(answers),
+        *boot_lines(answers),
+        *cpus_lines(answers),
+    ]
     if picture := drawing(answers):
         report.parts.append(picture)
     report.parts.append(caches_table(answers, top))

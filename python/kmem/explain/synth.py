@@ -105,7 +105,8 @@ def wanted_of(fact: Facts, page_bytes: int, cpus: int, *, slub: bool) -> Wanted 
 def smaller(cache: Wanted, share: float) -> Wanted:
     slabs = max(1, round(cache.slabs * share))
     slots = min(cache.slots, slabs * cache.per_slab)
-    held = min(cache.held, slots - -(-slots // cache.per_slab))
+    # By the share, too: the fewer slabs are not there because each CPU needs one of its own.
+    held = min(round(cache.held * share), slots - -(-slots // cache.per_slab))
     live = min(slots - held, round(cache.live * share))
     return replace(cache, slots=slots, live=live, held=held)
 

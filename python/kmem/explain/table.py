@@ -52,6 +52,17 @@ class Cache:
     line: int = 0
 
 
+@dataclass(frozen=True)
+class Boot:
+    """What SLUB says of the machine when it starts, and of the orders that it may choose."""
+
+    cpus: int  # that the machine can have
+    nodes: int
+    least_order: int
+    greatest_order: int
+    least_objects: int  # of a slab; 0: by the count of CPUs
+
+
 @dataclass
 class Table:
     """The caches of a form at a moment, in the order of the lines."""
@@ -62,6 +73,7 @@ class Table:
     caches: list[Cache] = field(default_factory=list)
     printed: dict[str, float] = field(default_factory=dict)  # totals that the report itself prints
     memory: dict[str, int] = field(default_factory=dict)  # /proc/meminfo beside it, in KiB
+    boot: Boot | None = None  # of a log beside it
     whole: bool = False  # has the form's head, so no line is missing in front of it
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""A treemap as SVG: a rectangle for each cache, as large as its memory, with the free part lighter.
+"""A treemap as SVG: a rectangle for each cache, as large as its memory, with the free part fainter.
 
 Rows of rectangles are laid out by the squarified method: a row takes the next cache as long as its
 rectangles do not become narrower by it.

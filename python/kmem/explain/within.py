@@ -26,19 +26,22 @@ from kmem.explain.items import (
     Head,
     Item,
     Memory,
+    Part,
     Passed,
     Totals,
 )
-from kmem.explain.table import Cache
+from kmem.explain.metric_forms import METRICS, metric_line
+from kmem.explain.table import Boot, Cache
 
 MOST_WORDS = 16  # in front of a row
 # No row is in a line without one of these, which is quicker to see than that no form has it.
 SCREEN = re.compile(
     r": tunables |: slabdata |\d% |\dKB \d{1,16}KB\b|slabinfo - version|Unreclaimable slab info"
+    r"|SLUB: .{0,20}HWalign"
     r"|Active / Total|Minimum / Average|OBJ SIZE|Name Used Total|\d kB\b|SL[AU]B: Unable"
     r"|object size: |objs: \d|Slabcache: |SlabObj|SlabSiz|Sanity Checks|CpuSlab|Tracing"
     r"|\b0x[0-9a-f]{8,16} |\d\.\d[KMGT]B |/sys/kernel/slab/"
-    r"|ALLOCATED|\d/\d{1,12}/\d| 0x[0-9a-f]{4,5} |\b[0-9a-f]{16} ",
+    r"|node_slabinfo_|ALLOCATED|\d/\d{1,12}/\d| 0x[0-9a-f]{4,5} |\b[0-9a-f]{16} ",
     re.ASCII,
 )
 FIRST_WORDS = ("Active / ", "Minimum / ", "OBJS ", "# name", "slabinfo - ", "Name InUse ")
@@ -48,6 +51,7 @@ EMPHASIS = ("*", "`")
 Recogniser = Callable[[str], Item | None]
 STRONG: tuple[tuple[str, Recogniser], ...] = (
     ("", kernel.slabinfo_head),
+    ("", kernel.boot_line),
     (kernel.SLABINFO, kernel.slabinfo_line),
     (tool.SLABTOP, tool.slabtop_line),
     (kernel.FAILED, kernel.failed_line),
@@ -56,6 +60,7 @@ STRONG: tuple[tuple[str, Recogniser], ...] = (
     (tool.SLABINFO_TOOL, tool.slabinfo_tool_line),
     (tool.ZFS, tool.zfs_line),
     (tool.CRASH, tool.crash_line),
+    (METRICS, metric_line),
 )
 WEAK: tuple[tuple[str, Recogniser], ...] = (
     (kernel.OUT_OF_MEMORY, kernel.out_of_memory_line),
@@ -76,7 +81,7 @@ FOLDED_ROWS: tuple[tuple[str, Recogniser], ...] = (
 TOP_FORMS = (kernel.SLABINFO, tool.SLABTOP)
 LINES_JOINED_MOST = 3
 ENDS_OF_HEADS = ("max", "Total", "NAME", "...", "\u2026")
-MANY_NUMBERS = re.compile(r"(?:\S{1,100} )?\S{1,100}(?: \d{1,19}){4,8}", re.ASCII)
+MANY_NUMBERS = re.compile(r"(?:\S{1,300} )?\S{1,300}(?: \d{1,19}){4,8}", re.ASCII)
 MARKS_OF_COMMENTS = frozenset("#/;%!*-+")
 # Of a name that grep or a diff has written in front of: a file with its line, a number, a sign.
 NAME_BEFORE = re.compile(
@@ -264,4 +269,4 @@ def without_front(lines: Sequence[str], read: Callable[[Sequence[str]], float]) 
 
 def is_figure(item: Item) -> bool:
     """What a table has, and not only what stands around it."""
-    return isinstance(item, Cache | Totals | Memory | Adds | Figures | Head)
+    return isinstance(item, Cache | Totals | Memory | Part | Adds | Figures | Head | Boot)

@@ -137,5 +137,8 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
                 if head.startswith(magic):
                     raise KmemError(f"import: {file}: {what}")
             yield plain
+    except IsADirectoryError:
+        wanted = "expected a file; of a folder of LTTng the text that babeltrace2 prints"
+        raise KmemError(f"import: {file}: a folder; {wanted}") from None
     except OSError as error:
         raise KmemError(f"import: {file}: {error.strerror}") from None

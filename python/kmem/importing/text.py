@@ -18,12 +18,14 @@ from kmem.common.errors import KmemError, say
 from kmem.common.files import whole, why_not_written
 from kmem.common.tree import BUILD, build
 from kmem.importing.sources import opened
+from kmem.importing.without_events import why_no_events
 
 TOOL = BUILD / "tools" / "import-trace"
 LOOK = 0.2  # s between looks at how far the tool is
 EXPECTED = (
-    "expected kmem events as perf script, trace-cmd report or ftrace print them, a log of mtrace"
-    " or ltrace, a data file of heaptrack, or a heap profile of jemalloc or tcmalloc"
+    "expected kmem events as perf script, perf trace, trace-cmd report, ftrace or babeltrace print"
+    " them, a log of mtrace or ltrace, a data file of heaptrack, or a heap profile of jemalloc or"
+    " tcmalloc"
 )
 
 
@@ -99,6 +101,8 @@ def import_text(file: Path, out: Path, cpus: int, page_bytes: int) -> None:
             source = f"kmem import {file.name}"
             counts = run_tool([place, str(cpus), str(page_bytes), source], text)
         if not counts["events"]:
+            if what := why_no_events(file):
+                raise KmemError(f"import: {file}: {what}")
             where = first_unreadable(counts) if counts["unreadable"] else "no event"
             raise KmemError(f"import: {file}: {where}; {EXPECTED}")
     say(

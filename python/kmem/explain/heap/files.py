@@ -8,6 +8,8 @@ from pathlib import Path
 
 from kmem.common.errors import BadUsage, KmemError
 from kmem.explain.files import DAMAGED, MOST_BYTES, load, unpacked
+from kmem.explain.heap.dhat import is_dhat, read_dhat
+from kmem.explain.heap.lists import list_of, read_list
 from kmem.explain.heap.profile import EXPECTED, HeapProfile
 from kmem.explain.heap.text import is_text, read_text
 
@@ -34,7 +36,9 @@ def plain(content: bytes) -> bytes:
 def is_profile(content: bytes, text: bytes) -> bool:
     """By the content of a file, and by what was packed in it."""
     packed = content is not text and content.startswith(GZIP)
-    return is_text(text) or is_proto(text) or (packed and is_binary(text))
+    if is_text(text) or is_dhat(text) or is_proto(text) or (packed and is_binary(text)):
+        return True
+    return list_of(text) != ""
 
 
 def is_binary(text: bytes) -> bool:
@@ -68,6 +72,10 @@ def profile_of(file: Path, content: bytes) -> HeapProfile:
         raise KmemError(f"explain: {file}: expected at most {MOST_BYTES >> 20} MiB")
     if is_text(content):
         profile = read_text(str(file), content)
+    elif is_dhat(content):
+        profile = read_dhat(str(file), content)
+    elif form := list_of(content):
+        profile = read_list(str(file), content, form)
     else:
         from kmem.common.tree import need_extra
 

@@ -10,10 +10,16 @@ from kmem.explain.table import Unread
 JEMALLOC = "a heap profile of jemalloc"
 TCMALLOC = "a heap profile of tcmalloc"
 GO = "a heap profile of Go, as text"
+DHAT = "a heap profile of DHAT, at the moment of most bytes"
 PPROF = "a heap profile in pprof's format"
+MEMLEAK = "objects that memleak has not seen freed, in its last round"
+KMEMLEAK = "objects that kmemleak found without a reference"
+SANITIZER = "objects that LeakSanitizer found without a reference"
+MEMCHECK = "blocks that memcheck found at the end of a program"
+ALLOCINFO = "memory by place of the code, of /proc/allocinfo"
 EXPECTED = (
     "expected a heap profile: heap_v2/BYTES of jemalloc, heap profile: ... @ heapprofile or"
-    " @ heap_v2/BYTES of tcmalloc, or pprof's format with bytes in use"
+    " @ heap_v2/BYTES of tcmalloc, the JSON of DHAT, or pprof's format with bytes in use"
 )
 
 

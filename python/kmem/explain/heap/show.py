@@ -229,8 +229,8 @@ def report_of(one: Explained, count: int, top: int) -> Report:
         f"profile-{count}",
         f"{printable(profile.file)}: {profile.form}",
         {},
-        [*sum_lines(one), *slab_lines(one)],
-        [LEGEND, MEAN_NOTE, SLABS_NOTE],
+        [LEGEND, *sum_lines(one), *slab_lines(one)],
+        [MEAN_NOTE, SLABS_NOTE],
     )
     if picture := drawing(one):
         report.parts.append(picture)

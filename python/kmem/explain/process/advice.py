@@ -123,8 +123,9 @@ def advise(
     return found + pinned(caches, sites, least)
 
 
-def paragraph(advice: Sequence[Advice]) -> str:
+def paragraph(advice: Sequence[Advice], trim: Trim) -> str:
+    unknown = [] if trim.total else ["what a trim would give back is not known"]
     if not advice:
-        return "advice: none, as nothing that was predicted is worth it"
-    sentences = [one.text[0].upper() + one.text[1:] for one in advice]
-    return f"advice: {'. '.join(sentences)}."
+        return "; ".join(["advice: none, as nothing that was predicted is worth it", *unknown])
+    sentences = [one.text for one in advice] + unknown
+    return f"advice: {'. '.join(text[0].upper() + text[1:] for text in sentences)}."

@@ -15,7 +15,7 @@ from pathlib import Path
 from kmem.common.processes import command, start_time
 from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import PAGE_BYTES, Registry, alive
-from kmem.live.registry.heap import Heap, read_heap
+from kmem.live.registry.heap import Heap, read_heap, read_sample_interval
 from kmem.live.registry.layout import RegistryError
 from kmem.live.registry.requests import WAIT_SECONDS, answer, ask
 from kmem.live.watch import resident_bytes
@@ -165,7 +165,6 @@ def read_process(registry: Registry) -> Process:
         hardened = sum(
             registry.number("head", f"hardened_{name}") for name in ("slab_bytes", "large_bytes")
         )
-    sampled = "profile_interval" in registry.parts["head"]
     found = Process(
         number=process,
         command=command(process),
@@ -178,7 +177,7 @@ def read_process(registry: Registry) -> Process:
         resident_bytes=resident_bytes(process),
         missing=registry.number("head", "missing"),
         asked=asked,
-        interval=registry.number("head", "profile_interval") if sampled else 0,
+        interval=read_sample_interval(registry),
     )
     if not alive(registry) or start_time(process) != started:
         raise RegistryError(f"process {process} has ended")

@@ -70,6 +70,8 @@ def shape_of(load: Load) -> tuple[float, int]:
     tried = []
     for which, shape in enumerate(SHAPES):
         slots = begun(which, load)
+        if slots >= load.slots * MOST_TIMES and shape != 1:
+            continue  # nearly all slabs would be gone, and what is left tells nothing
         page, slab = (empty(which, count * load.live / slots) for count in (in_page, load.per_slab))
         off = abs((page - slab) / max(1 - slab, 1 / MOST_TIMES) - load.free_pages)
         # Slabs of a page say nothing of clusters: then objects stay at random.

@@ -69,8 +69,9 @@ CACHE_HEADS = {
     "given_back": "back",
 }
 SLEEPS = (
-    "The process sleeps, or its library is older: it did not say what is in sheaves, on CPU lists"
-    " and free inside slabs. So free objects of all slabs stand as partial, and there is no"
+    "The process has passed no refill or drain, as while it sleeps or while sheaves serve all its"
+    " calls, or its library is older: it did not say what is in sheaves, on CPU lists and free"
+    " inside slabs. So free objects of all slabs stand as partial, and there is no"
     " prediction of a trim and of smaller slabs."
 )
 NO_SAMPLES = (
@@ -134,7 +135,11 @@ def heap_table(answers: Answers) -> TextTable:
 
 def caches_table(answers: Answers, top: int) -> TextTable:
     heads = ("cache", "objects", "in use", "size", *(CACHE_HEADS[name] for name in CACHE_HEADS))
-    output = table("caches, in KiB", heads)
+    title = (
+        "caches, in KiB, size in bytes; asked to ends: the rows of the heap above;"
+        " back: pages of slabs given back"
+    )
+    output = table(title, heads)
     for one in answers.caches[:top]:
         output.add_row(
             word(one.name),
@@ -212,7 +217,7 @@ def drawing(answers: Answers) -> Drawing | None:
         )
         for one in answers.caches
     ]
-    title = "slabs of each cache; the lighter part is free"
+    title = "slabs of each cache; the fainter part is free"
     svg = treemap(title, items)
     return Drawing(title, svg) if svg else None
 
@@ -225,8 +230,7 @@ def report_of(answers: Answers, top: int) -> Report:
         f" {cell(answers.totals.held, KIB)} KiB; resident with all else are"
         f" {process.resident_bytes / KIB:,.0f} r KiB",
         {},
-        [heap_table(answers)],
-        [LEGEND],
+        [LEGEND, heap_table(answers)],
     )
     if picture := drawing(answers):
         report.parts.append(picture)
@@ -248,7 +252,7 @@ def report_of(answers: Answers, top: int) -> Report:
         report.notes.append("What a trim gives back of hardened blocks is not known.")
     if process.missing:
         report.notes.append(f"{process.missing} records found no room in the registry.")
-    report.parts.append(paragraph(answers.advice))
+    report.parts.append(paragraph(answers.advice, answers.trim))
     return report
 
 
@@ -322,7 +326,7 @@ def document(answers: Answers) -> dict[str, Any]:
         },
         "advice": {
             "least_bytes": number(Figure(least_of(answers.totals), "computed")),
-            "text": paragraph(answers.advice),
+            "text": paragraph(answers.advice, answers.trim),
             "items": [
                 {"option": one.option, "text": one.text, "saving_bytes": number(one.saving)}
                 for one in answers.advice
