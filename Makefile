@@ -56,7 +56,7 @@ bench: build
 	@./kmem bench micro --json build/bench-micro.json
 	@./kmem bench bulk --json build/bench-bulk.json
 
-# At most 25 minutes, the first time: what continuous integration runs.
+# About 50 minutes on two processors, the first time: what continuous integration runs.
 test:
 	@scripts/test quick
 

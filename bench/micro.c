@@ -10,6 +10,9 @@
  *  - `X_pair_empty/S`: as `X_pair/S`, with no other object of that size held.
  *  - `malloc_burst/S`: allocate 32 objects, then free them, oldest first, with 64 others held. Time
  *    / 32: an operation is again an allocation and a free.
+ *  - `malloc_many/S`: allocate 16,384 objects, write to each, then read and free them, oldest first.
+ *    More than caches of free objects hold. Time / 16384.
+ *  - `malloc_many_mixed/S`: as `malloc_many/S`, freed in an order drawn at the start.
  *  - `X_remote/S`: a thread allocates, another frees; the pointers go through a ring. Time until
  *    the last is free / REMOTE. The threads run on two CPUs, if there are as many; the cost of the
  *    ring is inside.
@@ -29,7 +32,7 @@
  * Loops of pairs are there in four places, and each sample is of all four.
  *
  * The cost of the loop, about a cycle an operation, is inside all figures; nothing is subtracted.
- * Objects are not written to. Every function but the inlined ones is called through a pointer,
+ * Other objects are not written to. Every function but the inlined ones is called through a pointer,
  * whatever the allocator. Each sample follows an untimed tenth of itself. The compiler must not
  * know malloc (-fno-builtin), or it would remove the pairs.
  *
@@ -62,6 +65,7 @@ enum {
         BURST = 32,
         BURSTS = PAIRS / BURST,
         LIVE = 64, /* objects held during a test */
+        MANY = 16384,
         ALIGN = 64,
         RING = 256,     /* pointers on their way to the thread that frees */
         RING_STEP = 32, /* as many are made visible at a time */
@@ -211,6 +215,51 @@ static void run_bursts(const struct object_source *source, unsigned int count)
                 for (unsigned int k = 0; k < BURST; k++)
                         give(source, MALLOC, objects[k]);
         }
+}
+
+static unsigned int mixed[MANY]; /* the numbers below MANY in random order */
+
+static void mix(void)
+{
+        uint64_t state = 1;
+
+        for (unsigned int i = 0; i < MANY; i++) {
+                unsigned int j;
+
+                state = state * 6364136223846793005u + 1442695040888963407u;
+                j = (unsigned int)((state >> 33) % (i + 1));
+                mixed[i] = mixed[j];
+                mixed[j] = i;
+        }
+}
+
+static inline __attribute__((always_inline)) void many(const struct object_source *source,
+                                                       unsigned int count, bool in_order)
+{
+        static uint64_t *objects[MANY];
+
+        for (unsigned int i = 0; i < count; i++) {
+                for (unsigned int k = 0; k < MANY; k++) {
+                        objects[k] = take(source, MALLOC);
+                        *objects[k] = k;
+                }
+                for (unsigned int k = 0; k < MANY; k++) {
+                        uint64_t *object = objects[in_order ? k : mixed[k]];
+
+                        keep((void *)*object);
+                        give(source, MALLOC, object);
+                }
+        }
+}
+
+static void run_many(const struct object_source *source, unsigned int count)
+{
+        many(source, count, true);
+}
+
+static void run_many_mixed(const struct object_source *source, unsigned int count)
+{
+        many(source, count, false);
 }
 
 static void run_aligned(const struct object_source *source, unsigned int count)
@@ -375,6 +424,8 @@ static const struct test tests[] = {
         {"malloc_pair", MALLOC, malloc_pairs, false, 0},
         {"malloc_pair", MALLOC, malloc_pairs, false, 65536},
         {"malloc_burst", MALLOC, run_bursts, false, 0},
+        {"malloc_many", MALLOC, run_many, true, 64},
+        {"malloc_many_mixed", MALLOC, run_many_mixed, true, 64},
         {"malloc_remote", MALLOC, NULL, false, 0},
         {"aligned_pair", MALLOC, run_aligned, false, 0},
         {"realloc_moved", MALLOC, run_moves, false, 0},
@@ -391,13 +442,21 @@ static const struct test tests[] = {
         {"call_pair", NOTHING, call_pairs, true, 0},
 };
 
+/* Operations in a turn of the test. */
+static unsigned int operations_of(const struct test *test)
+{
+        if (test->run == run_bursts)
+                return BURST;
+        return test->run == run_many || test->run == run_many_mixed ? MANY : 1;
+}
+
 static double local_sample(const struct test *test, const struct object_source *source)
 {
-        unsigned int operations = test->run == run_bursts ? BURST : 1;
+        unsigned int operations = operations_of(test);
         unsigned int turns = PAIRS / operations;
         uint64_t start, end;
 
-        test->run(source, turns / 10);
+        test->run(source, turns < 10 ? 1 : turns / 10);
         start = now_cycles();
         test->run(source, turns);
         end = now_cycles();
@@ -466,6 +525,7 @@ static bool create_caches(void)
 
 int main(void)
 {
+        mix();
         look_up_calls();
         if (!create_caches()) {
                 dprintf(STDERR_FILENO, "micro: kmem_cache_create failed\n");

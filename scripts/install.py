@@ -40,6 +40,7 @@ COMPLETIONS = {
     "zsh": "share/zsh/site-functions/_kmem",
     "fish": "share/fish/vendor_completions.d/kmem.fish",
 }
+TEXTS = ("README.md", "CHANGELOG.md", "SECURITY.md")
 
 
 @dataclass
@@ -111,11 +112,19 @@ def stage_texts(prefix: Path) -> None:
         completions.main(Path(folder))
         for shell, place in COMPLETIONS.items():
             put(Path(folder) / shell, prefix / place)
-    documents = prefix / "share" / "doc" / "kmem"
-    for name in ("README.md", "LICENSE-APACHE", "LICENSE-MIT"):
-        put(ROOT / name, documents / name)
-    for file in sorted((ROOT / "docs").glob("*.md")):
-        put(file, documents / "docs" / file.name)
+    stage_documents(prefix / "share" / "doc" / "kmem")
+
+
+def stage_documents(folder: Path) -> None:
+    """All that users read or hand on, in the folders of the tree, so that links lead somewhere."""
+    docs = ROOT / "docs"
+    for file in (
+        *(ROOT / name for name in (*TEXTS, "LICENSE-APACHE", "LICENSE-MIT")),
+        *sorted(docs.rglob("*.md")),
+        *sorted((docs / "pictures").iterdir()),
+        *sorted((ROOT / "packaging" / "prometheus").iterdir()),
+    ):
+        put(file, folder / file.relative_to(ROOT))
 
 
 def make_folders(prefix: Path, name: str) -> set[str]:
@@ -180,6 +189,7 @@ def install(prefix: Path, below: Path) -> None:
             now.files.add(name)
     remove(below, before.files - now.files)
     now.write(below)
+    print(f"{len(now.files)} files are below {below}; docs/install.md says how to link with them")
 
 
 def uninstall(below: Path) -> None:

@@ -26,6 +26,7 @@ PROGRAMS = (
     "tools/import-trace",
     "tools/loads-4k",
     "tools/loads-64k",
+    "tools/options",
     "tools/order",
     "tools/record-program",
     "tools/replay",

@@ -3,10 +3,11 @@
 
     run_tests.py quick|all [STEP...]
 
-All steps run in their order, or those whose names contain a STEP. Each step
-runs one tool and reads that tool's own machine-readable result; a tool that
-ends badly without naming a failed test counts as one failure. The last line
-printed is "N passed, N failed, N skipped".
+All steps run in their order, or those whose names contain a STEP; one (BESIDE)
+runs beside the step that follows it. Each step runs one tool and reads that
+tool's own machine-readable result; a tool that ends badly without naming a
+failed test counts as one failure. The tests that took longest are named after
+a step. The last line printed is "N passed, N failed, N skipped".
 
 With KMEM_CI set, skipped tests of real programs (tests/programs, Meson suite
 `programs`) count as failed.
@@ -24,9 +25,10 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import compilers
 import ending
@@ -38,10 +40,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 BUILD_CLANG = ROOT / "build-clang"
 BUILD_FUZZ = ROOT / "build-fuzz"
-FUZZ_SECONDS = {"quick": 60, "all": 300}  # of each target
+FUZZ_SECONDS = {"quick": 30, "all": 300}  # of each target
 BUILD_AARCH64 = ROOT / "build-aarch64"
 BIN = Path(sys.executable).parent
 
+LONGEST = 10  # tests of a step whose time is printed
 SKIPPED = 77  # exit status of a program that says why
 MESON_FAILED = {"FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"}
 
@@ -54,6 +57,7 @@ class Counts:
     failed: int = 0
     skipped: int = 0
     notes: list[str] = field(default_factory=list)  # one line a failure or skip
+    seconds: dict[str, float] = field(default_factory=dict)  # of each test
 
     def add(self, other: Counts) -> None:
         self.passed += other.passed
@@ -73,10 +77,10 @@ class Counts:
             self.notes.append(f"skipped {note}")
 
 
-def run(command: list[str | Path]) -> int:
+def run(command: list[str | Path], output: IO[str] | None = None) -> int:
     print("+", " ".join(map(str, command)), flush=True)
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
-    return ending.run(command, cwd=ROOT, env=environment)
+    return ending.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
 
 
 def show(process: subprocess.Popen[str]) -> list[str]:
@@ -96,6 +100,7 @@ def read_junit(path: Path, counts: Counts) -> None:
     """Add the cases of a pytest result file."""
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         name = f"{case.get('classname', '')}::{case.get('name', '')}"
+        counts.seconds[name] = float(case.get("time", "0"))
         problem = case.find("failure")
         if problem is None:
             problem = case.find("error")
@@ -135,6 +140,7 @@ def read_meson(log: Path, counts: Counts) -> None:
         # Meson calls a test "suite+suite - project:name".
         suites, _, name = test["name"].rpartition(" - ")
         name = name.removeprefix("libkmem:")
+        counts.seconds[name] = test["duration"]
         bad = test["result"] in MESON_FAILED
         if test["result"] == "SKIP":
             reason = one_line(test.get("stdout", "") + test.get("stderr", ""))
@@ -155,11 +161,13 @@ def meson_step(
     suites: list[str],
     setup: str = "",
     *,
+    without: str = "",
     rebuild: bool = True,
     names: Iterable[str] = (),
     wrapper: Iterable[str] = (),
+    output: IO[str] | None = None,
 ) -> Counts:
-    """The tests of these suites, or of these names among them."""
+    """The tests of these suites but for those of one, or of these names among them."""
     log = build / "meson-logs" / (f"testlog-{setup}.json" if setup else "testlog.json")
     log.unlink(missing_ok=True)
     command: list[str | Path] = [*wrapper, BIN / "meson", "test", "-C", build]
@@ -170,13 +178,25 @@ def meson_step(
         command.append("--no-rebuild")
     for suite in suites:
         command += ["--suite", suite]
+    if without:
+        command += ["--no-suite", without]
     command += names
-    status = run(command)
+    status = run(command, output)
     counts = Counts()
     if log.exists():
         read_meson(log, counts)
     if status != 0 and counts.failed == 0:
         counts.fail(f"meson test in {build.name}: exit status {status}")
+    return counts
+
+
+def explorer_step() -> Counts:
+    """Searches of schedules, which keep all processors busy at the lowest priority; see BESIDE."""
+    wrapper = ["nice", "-n", "19"]
+    with tempfile.TemporaryFile("w+") as output:
+        counts = meson_step(BUILD, ["explorer"], rebuild=False, wrapper=wrapper, output=output)
+        output.seek(0)
+        print(output.read(), end="", flush=True)
     return counts
 
 
@@ -388,16 +408,20 @@ def booted_step() -> Counts:
 # The tests of a file after each other, as they share what is built and started for the file.
 TWO_AT_ONCE = ("--numprocesses", "2", "--dist", "loadfile")
 
+# Runs beside the step that follows, which mostly waits. Its figures are of the processor's time.
+BESIDE = "explorer"
+
 STEPS: dict[str, list[tuple[str, Callable[[], Counts]]]] = {
     "quick": [
         ("lint", lint_step),
-        ("C tests", lambda: meson_step(BUILD, ["quick"])),
+        ("C tests", lambda: meson_step(BUILD, ["quick"], without="explorer")),
         ("C tests built with clang", clang_step),
         ("unit tests under valgrind", lambda: valgrind_step("valgrind-quick")),
         ("address and undefined behavior sanitizers", lambda: sanitizer_step("address")),
         ("thread sanitizer", lambda: sanitizer_step("thread")),
         ("fuzz targets", lambda: fuzz_step("quick")),
         ("Python tests", lambda: pytest_step("not full and not alone", *TWO_AT_ONCE)),
+        ("explorer", explorer_step),
         ("Python tests, one by one", lambda: pytest_step("not full and alone")),
         # One of them, so that the program which makes them stays alive.
         ("a mutant", lambda: mutants_step(["bulk push does not ask for strangers"])),
@@ -434,14 +458,23 @@ def steps_of(words: list[str]) -> list[tuple[str, Callable[[], Counts]]]:
     return [step for step in steps if not wanted or any(word in step[0] for word in wanted)]
 
 
-def counts_of(name: str, step: Callable[[], Counts]) -> Counts:
-    """What a step counts; a step that cannot go on is a failure, and the others follow it."""
+def counts_of(name: str, step: Callable[[], Counts]) -> tuple[Counts, str]:
+    """What a step counts, also as a line, with its longest tests.
+
+    A step that cannot go on is a failure, and the others follow it.
+    """
+    start = time.monotonic()
     try:
-        return step()
+        counts = step()
     except Exception as error:
         counts = Counts()
         counts.fail(f"{name}: {type(error).__name__}: {one_line(str(error))}")
-        return counts
+    took = time.monotonic() - start
+    longest = sorted(counts.seconds.items(), key=lambda test: -test[1])[:LONGEST]
+    for test, seconds in longest:
+        print(f"{seconds:.1f} s: {test}")
+    figures = f"{counts.passed} passed, {counts.failed} failed, {counts.skipped} skipped"
+    return counts, f"{name}: {figures} in {took:.0f} s"
 
 
 def main() -> int:
@@ -458,14 +491,25 @@ def main() -> int:
     os.environ["KMEM_TEST_SIZE"] = size  # tests scale their own work by it
     total = Counts()
     rows = []
-    for name, step in steps:
-        start = time.monotonic()
-        print(f"== {name}", flush=True)
-        counts = counts_of(name, step)
+
+    def take(counts: Counts, row: str) -> None:
         total.add(counts)
-        figures = f"{counts.passed} passed, {counts.failed} failed, {counts.skipped} skipped"
-        rows.append(f"{name}: {figures} in {time.monotonic() - start:.0f} s")
-        print(f"== {rows[-1]}", flush=True)
+        rows.append(row)
+        print(f"== {row}", flush=True)
+
+    with ThreadPoolExecutor(1) as pool:
+        beside: Future[tuple[Counts, str]] | None = None
+        for name, step in steps:
+            print(f"== {name}", flush=True)
+            if name == BESIDE:
+                beside = pool.submit(counts_of, name, step)
+                continue
+            take(*counts_of(name, step))
+            if beside:
+                take(*beside.result())
+                beside = None
+        if beside:
+            take(*beside.result())
     print("==", *rows, sep="\n")
     for note in total.notes:
         print(note)

@@ -4,6 +4,23 @@
 import sys
 
 
+def open_streams() -> None:
+    """Begin anew if a stream is closed, with one that cannot be used, as ./kmem does.
+
+    Otherwise the next file that somebody opens gets its number, and Python has no stream at all.
+    """
+    import os
+
+    if all((sys.stdin, sys.stdout, sys.stderr)):
+        return
+    for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
 def main() -> None:
     try:
         # Ctrl-C may come while modules are loaded, too.
@@ -16,6 +33,7 @@ def main() -> None:
         command = "".join(sys.argv[1:2])
         if command in ("run", "--version"):
             os.execv(LAUNCHER, [str(LAUNCHER), *sys.argv[1:]])
+        open_streams()
         try:
             if command in ("bench", "demo"):
                 need_tree(command)

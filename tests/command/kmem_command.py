@@ -4,7 +4,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,26 @@ def script_output(name: str, *words: str, timeout: float) -> str:
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+@contextmanager
+def container(*words: object) -> Iterator[int]:
+    """A program in a namespace of processes of its own that has said `ready`: its number outside.
+    The words are further options of unshare, and the program."""
+    process = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            pytest.skip("unshare is not allowed here")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        (pid,) = map(int, children.split())
+        yield pid
+    finally:
+        process.kill()
+        process.communicate()

@@ -3,6 +3,7 @@
 
 import mmap
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from kmem_command import ROOT
 from test_run import Result, assert_error, kmem_run, options_seen, shell
 
 from kmem.common.attribute_table import ATTRIBUTES, TABLE
+from kmem.live.attributes import PLAIN
+from kmem.live.attributes import WRITABLE as WRITABLE_FROM_OUTSIDE
+from kmem.live.registry.layout import FLAGS
 from kmem.traces.attribute_tree import (
     AttributeFormatError,
     Counter,
@@ -394,3 +398,12 @@ def test_table_reader_refuses() -> None:
     for number in ("9" * 5000, "9" * 20, "\u0661"):
         with pytest.raises(SlabinfoError, match="not a line of a slab table"):
             parse_cache_line(f"x {number} 1 8 512 1 : tunables 0 0 0 : slabdata 1 1 0")
+
+
+def test_page_explains_every_attribute_that_it_shows() -> None:
+    """In a sentence of its own; the document has formats, and what each back end makes of it."""
+    shown = {*PLAIN.split(), *FLAGS.split(), *WRITABLE_FROM_OUTSIDE.split()}
+    words = (ROOT / "python" / "kmem" / "live" / "page" / "words.js").read_text()
+    assert set(re.findall(r'^  (\w+): "', words, re.MULTILINE)) == shown
+    documented = (ROOT / "docs" / "attributes.md").read_text()
+    assert {name for name in shown if f"`{name}`" not in documented} == set()

@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import io
 import json
 import os
 import platform
@@ -22,10 +23,15 @@ from pathlib import Path
 
 import pytest
 from kmem_command import KMEM, ROOT, kmem
+from rich.console import Console
 
-from kmem.common.errors import KmemError
+from kmem.bench import demo
+from kmem.commands import shown
+from kmem.commands.options import keep_files_apart
+from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import whole, why_not_written, write_json
 from kmem.common.spread import children_of_threads
+from kmem.traces.slabinfo import parse_slabinfo
 
 VERSION = (ROOT / "VERSION").read_text().strip()
 TIMED = ROOT / "build" / "bench" / "timed"
@@ -42,6 +48,19 @@ def test_help_names_the_commands() -> None:
     assert result.returncode == 0
     for command in ("run", "bench", "demo", "lab"):
         assert command in result.stdout
+
+
+def test_demo_shows_the_caches_with_most_memory(tmp_path: Path) -> None:
+    table = tmp_path / "slabinfo"
+    program = ("/usr/bin/python3", "-c", "pass")
+    assert kmem("run", "--slabinfo", table, "--", *program).returncode == 0
+    text, output = table.read_text(), io.StringIO()
+    Console(file=output, width=120).print(demo.cache_table("caches", text))
+    shown = re.findall(r"│ (kmalloc\S+) +│ +([\d,]+) │", output.getvalue())
+    sizes = [int(kib.replace(",", "")) for _, kib in shown]
+    caches = [cache.slabs * cache.pages_per_slab * 4 for cache in parse_slabinfo(text)]
+    assert len(caches) > len(sizes) == 10
+    assert sizes == sorted(caches, reverse=True)[:10]
 
 
 def test_modules_of_the_current_directory_are_not_run(tmp_path: Path) -> None:
@@ -109,6 +128,93 @@ def test_output_that_cannot_be_written_is_said(arguments: str, to: str) -> None:
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("kmem: standard output")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "other"),
+    [
+        (["replay", "t", "--json", "./t"], "--json t", "TRACE"),
+        (["replay", "--json", "link", "t"], "--json link", "TRACE"),
+        (["replay", "t", "--slabinfo", "s", "--json", "s"], "--json s", "--slabinfo"),
+        (["import", "t", "-o", "t"], "--out t", "FILE"),
+        (["export", "t", "-o", "t"], "--out t", "TRACE"),
+        (["explain", "s", "t", "--html", "t"], "--html t", "PID|FILE"),
+        (["explain", "s", "--json", "new", "--html", "new"], "--html new", "--json"),
+        (["profile", "1", "--base", "s", "-o", "s"], "--base s", "-o"),
+        (["profile", "1", "-o", "n.svg", "-o", "n.svg"], "-o n.svg", "-o"),
+    ],
+)
+def test_a_result_is_not_written_over_a_file_of_the_command_line(
+    arguments: list[str], place: str, other: str, tmp_path: Path
+) -> None:
+    for name in ("t", "s"):
+        (tmp_path / name).write_bytes(TRACE.read_bytes())
+    (tmp_path / "link").symlink_to("t")
+    done = subprocess.run(
+        [sys.executable, "-m", "kmem", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    line = f"kmem: {place}: expected another file than for {other}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link", "s", "t"]
+    assert (tmp_path / "t").read_bytes() == (tmp_path / "s").read_bytes() == TRACE.read_bytes()
+
+
+def test_a_result_needs_a_name_and_a_device_takes_several() -> None:
+    explain = shown.command().commands["explain"]
+    null = Path("/dev/null")
+    keep_files_apart(explain.params, {"json_file": null, "html_file": null})
+    with pytest.raises(BadUsage, match=r"^--json -: expected the name of a file, as /dev/stdout$"):
+        keep_files_apart(explain.params, {"json_file": Path("-")})
+
+
+def test_a_closed_stream_is_said_without_the_launcher() -> None:
+    """The command of a wheel is started by pip's script, which opens no streams."""
+    for arguments, to, status, lines in (
+        (["ps"], ">&-", 1, ["kmem: standard output: Bad file descriptor"]),
+        (["--help"], ">&- <&-", 1, ["kmem: standard output: Bad file descriptor"]),
+        (["info", "1"], "2>&-", 1, []),
+        (["info", "1"], ">&- 2>&- <&-", 1, []),
+    ):
+        done = subprocess.run(
+            ["/bin/bash", "-c", f'"$0" -m kmem "$@" {to}', sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr.splitlines()) == (status, "", lines)
+
+
+LARGE = """
+import sys
+from kmem.commands import start
+start.run_command = lambda: print("x" * (1 << 20))
+sys.exit(start.start())
+"""
+
+
+def test_large_output_that_cannot_be_written_is_said() -> None:
+    """Texts that are larger than the buffer are not in it when their write has failed."""
+    for to, line in (
+        (">/dev/full", "kmem: standard output: No space left on device\n"),
+        ("| true", ""),
+    ):
+        done = subprocess.run(
+            [
+                *("/bin/bash", "-c", f'"$0" -c "$1" {to}; exit "${{PIPESTATUS[0]}}"'),
+                *(sys.executable, LARGE),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (1, line)
 
 
 NO_ROOM = """
@@ -400,6 +506,15 @@ def test_names_that_the_system_refuses_are_said() -> None:
         assert (result.returncode, result.stdout) == (1, "")
         assert name in result.stderr and "File name too long" in result.stderr
         assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_loop_of_links_is_said(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    result = kmem("lab", "slob", str(loop), "--json", str(tmp_path / "figures"))
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert str(loop) in line and "Too many levels of symbolic links" in line
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

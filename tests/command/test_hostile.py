@@ -25,7 +25,7 @@ import pytest
 from hostile import Patch, Planted, Template, mutated, patched
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kmem_command import KMEM, ROOT
+from kmem_command import KMEM, ROOT, container
 from test_live import (
     DEADLINE,
     Program,
@@ -106,7 +106,7 @@ class Reader:
             self.kept = mmap.mmap(file.fileno(), 0)
         started = start_time(os.getpid())
         assert started is not None
-        self.owned = Owned(os.getpid(), started)
+        self.owned = Owned(os.getpid(), started, os.getpid())
 
     def read(self, content: bytes, *, asks: bool) -> bool:
         """False if the registry was refused; any other exception fails the test."""
@@ -134,7 +134,7 @@ class Reader:
             rates.add(((cache["birth"], calls(cache)) for cache in figures.caches), moment)
         rows = cache_rows(figures, ORDERS["c"], History(9), rates)
         assert len(rows) == len(figures.caches)
-        process_row(figures)
+        process_row(figures, titled=True)
         for cache in figures.caches:
             table_row(cache)
             track = CacheTrack()
@@ -331,13 +331,38 @@ def test_a_link_in_the_place_of_a_folder(folder: Path, tmp_path: Path) -> None:
         folder.unlink()
 
 
+GARBAGE = """
+import mmap, os, sys
+os.mkdir(sys.argv[1])
+file = open(sys.argv[1] + "/9.1", "w+b")
+file.write(bytes(range(256)) * 300)
+file.flush()
+mapped = mmap.mmap(file.fileno(), 0)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_container_maps_garbage(tmp_path: Path) -> None:
+    """Under the name of a registry: a line, and the others are listed."""
+    needs_root()
+    with container(sys.executable, "-c", GARBAGE, tmp_path / "kmem-0") as pid:
+        result = kmem("ps", "--json")
+        assert result.returncode == 0
+        assert pid not in {row["pid"] for row in json.loads(result.stdout)}
+        said = [line for line in result.stderr.splitlines() if f"/proc/{pid}/map_files/" in line]
+        assert len(said) == 1 and said[0].startswith("kmem: ")
+        result = kmem("info", pid)
+        assert result.returncode == 1 and result.stderr.count("\n") == 1
+
+
 def test_a_users_own_file_system(tmp_path: Path) -> None:
     """Which need not answer: nothing in it is opened."""
     needs_root()
     script = (
         f"mkdir -p /run/user/{USER}/kmem && mount -t tmpfs none /run/user/{USER}/kmem || exit 77\n"
         f"exec {sys.executable} -c"
-        ' "from kmem.live.registry.owner import folders; print(*folders())"'
+        ' "from kmem.live.registry.owner import folders; print(*folders(set()))"'
     )
     try:
         result = subprocess.run(

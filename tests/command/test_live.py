@@ -20,11 +20,11 @@ from pathlib import Path
 
 import kmem_command
 import pytest
-from kmem_command import KMEM
+from kmem_command import KMEM, container
 from test_run import LIBRARY
 
 from kmem.common.processes import start_time
-from kmem.live.attributes import refreshed
+from kmem.live.attributes import NAMES, REFRESHED, refreshed
 from kmem.live.metrics import ProcessesCollector
 from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import (
@@ -271,10 +271,14 @@ def test_ps_lists_processes(program: Program) -> None:
         rows = {row["pid"]: row for row in json.loads(value("ps", "--json"))}
         assert rows[program.pid]["caches"] > 5
         assert rows[asleep.pid] == {
-            "pid": asleep.pid, "command": "sleep", "caches": 0, "slab_kib": 0, "release": "-",
+            "pid": asleep.pid, "command": "sleep", "command_line": "sleep 60",
+            "caches": None, "slab_kib": None, "release": None,
         }  # fmt: skip
         assert os.getppid() not in rows
-        assert str(program.pid) in value("ps")
+        lines = {line.split()[0]: line.split() for line in value("ps").splitlines()}
+        assert lines[str(asleep.pid)][1:] == ["-", "-", "-", "sleep", "60"]
+        assert lines[str(program.pid)][4].startswith("python")
+        assert lines[str(program.pid)][5] == "-c"
         asleep.kill()
 
 
@@ -294,9 +298,13 @@ def test_names_cannot_write_to_the_terminal(program: Program) -> None:
     """A process and a cache may have any name; what is no character of a word is not printed."""
     program.do(r"ctypes.CDLL(None).prctl(15, b'a\n\x1b[2J\xc2\x9bK\xc3\xa9\xff', 0, 0, 0)")
     rows = [row for row in value("ps").splitlines() if f"{program.pid} " in row]
-    assert [row.split()[-1] for row in rows] == ["a??[2J?K\u00e9\\xff"]
+    assert [row.split()[4] for row in rows] == ["a??[2J?K\u00e9\\xff"]
     program.do(r"kmem.kmem_cache_create(b'b\n\x1b[2J\xc2\x9bK', 100, 0, 0, None)")
     assert "\nb!![2J!K " in value("info", program.pid)
+    program.do(r"kmem.kmem_cache_create(b'\xe9t\xe9', 100, 0, 0, None)")
+    for name in (os.fsdecode(b"\xe9t\xe9"), r"\xe9t\xe9"):
+        assert "\n\\xe9t\\xe9 " in value("info", program.pid, name)
+        assert value("attr", program.pid, f"{name}/object_size") == "100\n"
 
 
 def test_names_that_the_locale_has_no_letters_for(program: Program) -> None:
@@ -311,7 +319,7 @@ def test_names_that_the_locale_has_no_letters_for(program: Program) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     rows = [row for row in done.stdout.splitlines() if f"{program.pid} " in row]
-    assert [row.split()[-1] for row in rows] == [r"\u65e5"]
+    assert [row.split()[4] for row in rows] == [r"\u65e5"]
 
 
 def test_engines_cannot_write_to_the_terminal(program: Program) -> None:
@@ -398,7 +406,54 @@ def test_shrink_and_trim(program: Program) -> None:
 
 
 def test_trim_of_a_sleeper_is_pending(program: Program) -> None:
-    assert value("trim", program.pid).startswith("pending: ")
+    assert value("trim", program.pid).startswith(f"pending: process {program.pid} sleeps or ")
+
+
+def test_stopped_process_is_called_stopped(program: Program) -> None:
+    program.popen.send_signal(signal.SIGSTOP)
+    why = f"process {program.pid} is stopped, by SIGSTOP or a debugger"
+    assert value("trim", program.pid).startswith(f"pending: {why}; ")
+    assert_refused(kmem("attr", program.pid, "mine/objects"), why)
+    assert_refused(kmem("profile", program.pid, "--seconds", 1), why, "no samples were taken")
+    program.popen.send_signal(signal.SIGCONT)
+    program.do("busy()")
+    assert int(value("trim", program.pid).split()[0]) >= 0
+
+
+IN_A_CONTAINER = """
+kept = [bytes(3000) for _ in range(3000)]
+print("ready", flush=True)
+while True:
+    some = [bytes(3000) for _ in range(1000)]
+"""
+
+
+def test_process_in_a_container() -> None:
+    """Root sees a process with numbers and a /dev/shm of its own by its number outside."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may open what other processes map")
+    script = 'mount -t tmpfs none /dev/shm || exit 77; exec "$@"'
+    program = (KMEM, "run", "--set", "registry=on", "--", sys.executable, "-c", IN_A_CONTAINER)
+    with container("--mount", "--ipc", "sh", "-c", script, "-", *program) as pid:
+        rows = {row["pid"]: row for row in json.loads(kmem("ps", "--json").stdout)}
+        assert rows[pid]["slab_kib"] > 3000 * 3000 >> 10
+        assert not list(Path("/dev/shm").glob(f"kmem-*/*.{pid}"))
+        value("attr", pid, "kmalloc-64/min_partial", 77)
+        wait_until(lambda: value("attr", pid, "--effective", "kmalloc-64/min_partial") == "77\n")
+        assert value("trim", pid).endswith(" bytes given back\n")
+        assert f"Process {pid} python" in value("top", "--once", pid)
+        assert "kmalloc-3k" in value("info", pid)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert_refused(kmem("info", pid), f"process {pid}: there is none")
+
+
+def test_process_whose_end_nobody_asked_for() -> None:
+    with Program() as program:
+        program.popen.kill()
+        stat = Path(f"/proc/{program.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+        assert_refused(kmem("info", program.pid), f"process {program.pid} has ended")
+        assert_refused(kmem("top", "--once", program.pid), f"process {program.pid} has ended")
 
 
 # Its heap is large blocks only, and after the first ones no memory comes or goes.
@@ -438,6 +493,12 @@ def test_large_blocks_honour_requests(tmp_path: Path) -> None:
             assert int(value("trim", running.pid).split()[0]) >= 30 << 20
         finally:
             running.kill()
+
+
+def test_every_attribute_that_can_be_read_is_a_number_but_the_engine(program: Program) -> None:
+    program.do("busy()")
+    for name in set(NAMES) - {"engine", "shrink", "slabs_cpu_partial"} - set(REFRESHED.split()):
+        assert value("attr", program.pid, f"mine/{name}").split()[0].isdecimal(), name
 
 
 def test_what_the_process_works_out(program: Program) -> None:

@@ -324,7 +324,7 @@ def test_a_name_that_no_program_has() -> None:
 
 def test_a_signal_ends_it(standing: Standing, leaking: Program) -> None:
     """In the middle of a profile, which is sent; sampling does not go on."""
-    words = ("--name", "python*", "--seconds", 600, "--interval", 4096)
+    words = ("--process", leaking.pid, "--seconds", 600, "--interval", 4096)
     with pushing(standing.url, *words) as process:
         deadline = time.monotonic() + DEADLINE
         while interval_of(leaking) != 4096:
@@ -352,6 +352,7 @@ def test_ends_with_its_process(standing: Standing) -> None:
     ("words", "line"),
     [
         (["ftp://x"], "push: ftp://x: expected http://HOST:PORT or https://HOST"),
+        ([""], "push: '': expected http://HOST:PORT or https://HOST"),
         (["http://x?a=b"], "push: http://x?a=b: expected http://HOST:PORT or https://HOST"),
         ([], "push: expected a URL for profiles, --profiles URL or --metrics URL"),
         (["--profiles", "x"], "push: x: expected http://HOST:PORT or https://HOST"),

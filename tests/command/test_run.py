@@ -303,6 +303,46 @@ def test_hardened_is_an_option_of_the_library() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("slots=fast", "option slots=fast: expected one of: auto rseq locked"),
+        ("purge_delay=soon", "option purge_delay=soon: expected a number from 0 to 3600000"),
+        ("slots=fast,purge_delay=soon", "option slots=fast: expected one of: auto rseq locked"),
+        ("kmalloc-64.debug=Q", "option kmalloc-64.debug=Q: expected letters of FZPUTAO, or - for"),
+        ("stats", 'option "stats": expected name=value'),
+        ("@/none/there", "KMEM_OPTIONS=@/none/there: cannot read this file"),
+        ("foo=1", 'unknown option "foo"; there are: kernel slots classes'),
+        ("stats=1," * 600, "KMEM_OPTIONS: expected at most 4095 characters"),
+    ],
+)
+@pytest.mark.parametrize("given", ["--set", "KMEM_OPTIONS"])
+def test_wrong_option_keeps_the_program_from_starting(
+    options: str, message: str, given: str, tmp_path: Path
+) -> None:
+    before = ["--set", options] if given == "--set" else []
+    environment = {} if before else {"KMEM_OPTIONS": options}
+    result = kmem_run(*before, "--", "touch", tmp_path / "started", env=environment)
+    assert_error(result, 2, message)
+    assert b"default stays" not in result.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_option_of_a_file_keeps_the_program_from_starting(tmp_path: Path) -> None:
+    file = tmp_path / "options"
+    file.write_text("# a comment\nstats=1\nfreeze=late\n")
+    assert_error(kmem_run("--set", f"@{file}", "true"), 2, "option freeze=late: expected one of")
+    file.write_text("# a comment\nstats=1\n")
+    assert kmem_run("--set", f"@{file}", "true").returncode == 0
+
+
+def test_checked_options_have_no_effect_yet(tmp_path: Path) -> None:
+    """Where the program is not found, nothing has written the files that options name."""
+    options = f"slabinfo={tmp_path}/table,record={tmp_path}/raw"
+    assert kmem_run("--set", options, "--", "/nonexistent").returncode == 127
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("size", "bytes_"),
     [("1", 1), ("64k", 65536), ("512M", 2**29), ("3G", 3 << 30), ("1T", 2**40), ("010m", 10 << 20)],
 )
@@ -518,6 +558,9 @@ def test_document_has_every_option() -> None:
 
 def test_comment_sign_keeps_the_limit() -> None:
     program = ("python3", "-c", "bytes(64 << 20)")
-    result = kmem_run("--limit", "32M", "--", *program, env={"KMEM_OPTIONS": "stats=1,#off"})
+    options = {"KMEM_OPTIONS": "stats=1,#off,memory_limit=32M", "LD_PRELOAD": str(LIBRARY)}
+    result = subprocess.run(
+        program, env=os.environ | options, capture_output=True, timeout=60, check=False
+    )
     assert b'option "#off": expected name=value' in result.stderr
     assert b"MemoryError" in result.stderr

@@ -507,11 +507,19 @@ def page(new_page) -> object:
     return new_page(1200, DEADLINE * 1000, ("http://127.0.0.1:", "data:"))
 
 
+def axis(page, chart: str) -> list[str]:
+    """The numbers beside a chart; below it, the last such text is "now"."""
+    return page.locator(f"#{chart} text[text-anchor=end]").all_text_contents()[:-1]
+
+
 def test_page_shows_live_figures(server: Server, program: Program, page) -> None:
     page.goto(server.address)
     page.select_option("#process", str(program.pid))
     row = page.locator("#caches tbody tr", has=page.get_by_role("link", name="mine", exact=True))
     row.wait_for()
+    # Hardly anything moves yet, and the steps of the axis are whole: none stands there twice.
+    assert len(set(axis(page, "moved"))) == len(axis(page, "moved")) >= 2
+    assert axis(page, "fast") == ["0.0%", "25.0%", "50.0%", "75.0%", "100.0%"]
     before = int(row.locator("td").nth(4).inner_text().replace(",", ""))
     program.do("more = take(mine, 50000)")
     wait_until(lambda: int(row.locator("td").nth(4).inner_text().replace(",", "")) >= 55000)
@@ -545,6 +553,47 @@ def test_page_drills_down(server: Server, program: Program, page) -> None:
     page.locator("#cache").wait_for(state="hidden")
 
 
+def test_page_explains_its_words(server: Server, program: Program, page) -> None:
+    """Tables, totals, charts and attributes; where no pointer can rest, as on a telephone, too."""
+    page.goto(f"{server.address}?process={program.pid}")
+    page.get_by_role("link", name="mine", exact=True).click()
+    page.locator("#attributes [data-name]").first.wait_for()
+    words = page.locator("#words dt").all_text_contents()
+    assert len(words) == len(set(words))
+    heads = page.locator("#caches th, #processes th").all_text_contents()
+    for word in (
+        *heads,
+        "large blocks",
+        "huge blocks",
+        "free pages",
+        "sheaf",
+        "fast path",
+        "sample",
+    ):
+        assert word in words
+    names = page.locator("#attributes [data-name] > span").all_text_contents()
+    assert page.locator("#attribute-words dt").all_text_contents() == names
+    titles = page.locator("#attributes [data-name] > span[title]")
+    assert titles.count() == len(names) > 20
+
+
+def test_page_figures_have_units(server: Server, program: Program, page) -> None:
+    page.goto(f"{server.address}?process={program.pid}")
+    row = page.locator("#caches tbody tr", has=page.get_by_role("link", name="mine", exact=True))
+    row.wait_for()
+    assert row.locator("td").nth(7).inner_text() == "100 B"
+    texts = page.evaluate("[0, 1, 1023, 1024, 1 << 20].map(bytes)")
+    assert texts == ["0", "1 B", "1023 B", "1.0 KiB", "1.0 MiB"]
+
+
+def test_page_says_faults_in_a_line_on_a_narrow_screen(server: Server, new_page) -> None:
+    page = new_page(390, DEADLINE * 1000, ("http://127.0.0.1:", "data:"))
+    page.goto(f"{server.address}?process=999999999")
+    state = page.locator("#state", has_text="there is none")
+    state.wait_for()
+    assert state.bounding_box()["height"] < 30
+
+
 def test_page_changes_attributes(writable: Server, program: Program, page) -> None:
     program.do("busy()")
     page.goto(f"{writable.address}#token={writable.token}")
@@ -560,6 +609,43 @@ def test_page_changes_attributes(writable: Server, program: Program, page) -> No
     ratio.fill("101")
     ratio.press("Enter")
     wait_until(lambda: "0 to 100; nothing changed" in page.locator("#answer").inner_text())
+
+
+def test_fields_of_attributes_fit_a_narrow_screen(
+    writable: Server, program: Program, new_page
+) -> None:
+    page = new_page(390, DEADLINE * 1000, ("http://127.0.0.1:", "data:"))
+    page.goto(f"{writable.address}?process={program.pid}#token={writable.token}")
+    page.get_by_role("link", name="mine", exact=True).click()
+    page.locator("#attributes form").first.wait_for()
+    inner = page.locator("#attributes").bounding_box()
+    for button in page.locator("#attributes button").all():
+        place = button.bounding_box()
+        assert place["x"] + place["width"] <= inner["x"] + inner["width"] + 1
+    assert page.locator("#attributes [data-name=poison] output").inner_text() == "0"
+
+
+def test_only_the_token_shows_what_programs_were_started_with(
+    writable: Server, program: Program, page
+) -> None:
+    # The program has just begun, and the server looks once a second.
+    def seen() -> bool:
+        rows = json.loads(writable.ask("api/processes")[1])["processes"]
+        return program.pid in [row["pid"] for row in rows]
+
+    wait_until(seen)
+    for headers, known in [({}, False), ({"X-Kmem-Token": writable.token}, True)]:
+        for path in ("api/processes", f"api/processes/{program.pid}"):
+            status, body = writable.ask(path, headers)
+            document = json.loads(body)
+            rows = {row["pid"]: row for row in document.get("processes", [document])}
+            line = rows[program.pid]["command_line"]
+            assert status == 200
+            assert line.startswith("python") and " -c " in line if known else line is None
+    page.goto(f"{writable.address}#token={writable.token}")
+    row = page.locator("#processes tbody tr", has=page.get_by_text(str(program.pid), exact=True))
+    wait_until(lambda: " -c " in row.locator("td").first.inner_text())
+    assert len(row.locator("td").first.inner_text()) <= 80
 
 
 def test_page_without_the_token_changes_nothing(writable: Server, program: Program, page) -> None:

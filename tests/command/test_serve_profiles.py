@@ -226,6 +226,30 @@ def test_page_shows_ages_and_suspects(writable: Server, leaking: Program, new_pa
         assert page.get_by_role("heading", name="By thread").count() == 0
 
 
+@pytest.mark.parametrize("width", [360, 390])
+def test_call_sites_can_be_read_on_a_narrow_screen(
+    writable: Server, leaking: Program, new_page, width: int
+) -> None:
+    """Words stay together: with a letter in each line the table is some thousand lines high."""
+    page = new_page(width, DEADLINE * 1000, ("http://127.0.0.1:", "data:"))
+    site = "Page.do_GET (web.py:5) < BaseHTTPRequestHandler.handle (server.py:436) < main"
+    aged = {"bytes": 5 << 20, "objects": 90000, "ages": [1 << 20] * 4, "site": site}
+    thread = {"bytes": 5 << 20, "objects": 90000, "thread": "python3 (13420)", "site": site}
+    answer = AGED | {"sites": [aged], "threads": [thread]}
+    page.route("**/api/processes/*/sites", lambda route: route.fulfill(json=answer))
+    page.goto(f"{writable.address}?process={leaking.pid}#token={writable.token}")
+    page.get_by_role("button", name="what holds memory").click()
+    for table in ("sites-found", "threads"):
+        row = page.locator(f"#{table} tbody tr").first
+        row.wait_for()
+        assert row.bounding_box()["height"] < 120
+        # All of the call site is on the screen, without a sideways scroll.
+        place = row.locator("td").last.bounding_box()
+        assert place["x"] >= 0 and place["x"] + place["width"] <= width
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(wide) == 0
+
+
 def test_page_without_the_token_offers_no_profile(
     writable: Server, leaking: Program, new_page
 ) -> None:

@@ -3,6 +3,7 @@
 
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -52,3 +53,42 @@ def test_chosen_steps(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     for words in (["all", "good", "third"], ["some"], []):
         assert run(monkeypatch, *words) == 2
         assert capsys.readouterr().err.splitlines()[1:] == ["first", "second, good"]
+
+
+def test_a_step_beside_the_next(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    next_runs, beside_runs = Event(), Event()
+
+    def beside() -> run_tests.Counts:
+        beside_runs.set()
+        assert next_runs.wait(20)
+        return run_tests.Counts(passed=1, seconds={"a long test": 7.25, "a short test": 0.5})
+
+    def following() -> run_tests.Counts:
+        next_runs.set()
+        assert beside_runs.wait(20)
+        return run_tests.Counts(passed=2)
+
+    steps = [(run_tests.BESIDE, beside), ("following", following), ("last", good)]
+    monkeypatch.setattr(run_tests, "STEPS", {"all": steps})
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "all"])
+    monkeypatch.setenv("KMEM_TEST_SIZE", "all")
+    assert run_tests.main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "6 passed, 0 failed, 1 skipped"
+    assert {"7.2 s: a long test", "0.5 s: a short test"} < set(lines)
+    starts = [lines.index(f"== {name}") for name, _ in steps]
+    assert starts == sorted(starts)
+    # The step after the next begins when both have ended.
+    assert lines.index("== last") > lines.index("== explorer: 1 passed, 0 failed, 0 skipped in 0 s")
+
+
+def test_a_step_beside_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_tests, "STEPS", {"all": [(run_tests.BESIDE, good)]})
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "all"])
+    monkeypatch.setenv("KMEM_TEST_SIZE", "all")
+    assert run_tests.main() == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 0 failed, 1 skipped"

@@ -22,7 +22,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NEW_FILE = re.compile(r"^New file `([^`]+)`:$")
 CHANGE = re.compile(r"^`([^`]+)`, (after|in place of) `(.+)`:$")
 
-BUILT = ["libraries", "bench/reuse"]
+BUILT = ["libraries", "bench/reuse", "tools/options"]
 
 # The laboratory without the build of everything that it begins with; the test has built its part.
 KMEM = """

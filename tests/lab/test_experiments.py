@@ -18,10 +18,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playwright.sync_api import Browser
 from traces import event, frame, trace_of
 
 from kmem.common.errors import KmemError
-from kmem.common.tree import need_packages
 from kmem.lab import replays as lab_replays
 from kmem.lab import sheaves, slob_runs
 from kmem.lab import slob as slob_lab
@@ -371,11 +371,11 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     tr.write_trace(empty, trace_of([]))
     twin = tmp_path / TINY.name
     shutil.copy(TINY, twin)
-    nowhere, unmade = tmp_path / "no" / "file", tmp_path / "unmade"
+    nowhere, unmade, neither = tmp_path / "no" / "file", tmp_path / "unmade", tmp_path / "neither"
     cases: list[tuple[tuple[str | Path, ...], str]] = [
         ((tmp_path / "missing.ktrace",), "missing.ktrace"),
         ((damaged,), "damaged.ktrace"),
-        ((empty, "--json", unmade, "--html", unmade), "empty"),
+        ((empty, "--json", unmade, "--html", neither), "empty"),
         ((TINY, twin), str(twin)),
         ((TINY, "--json", nowhere), f"--json {nowhere}"),
         ((TINY, "--html", nowhere), f"--html {nowhere}"),
@@ -388,6 +388,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
             assert line.startswith("kmem: ")
             assert named in line
     assert not unmade.exists()
+    assert not neither.exists()
 
 
 # ---- Pages --------------------------------------------------------------------------------------
@@ -432,22 +433,8 @@ def test_every_id_of_a_page_is_there_once() -> None:
     assert used and set(used) <= set(ids)
 
 
-def chromium() -> str:
-    try:
-        need_packages("chromium")
-    except KmemError as error:
-        pytest.skip(f"chromium cannot be installed: {error}")
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("there is no chromium here, and this is no Debian")
-    return path
-
-
-def test_everything_opens_in_a_browser(tmp_path: Path) -> None:
+def test_everything_opens_in_a_browser(browser: Browser, tmp_path: Path) -> None:
     """No error in the console, no request but for the page itself, and every plot can be seen."""
-    from playwright.sync_api import sync_playwright
-
-    path = chromium()
     page_file, json_file = tmp_path / "all.html", tmp_path / "all.json"
     done = kmem("all", "--quick", "--html", page_file, "--json", json_file)
     assert done.returncode == 0, done.stderr
@@ -455,25 +442,19 @@ def test_everything_opens_in_a_browser(tmp_path: Path) -> None:
     assert {"lists", "order", "slob", "sheaves", "bulk"} <= set(names)
     errors: list[str] = []
     requests: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.on("console", lambda message: errors.append(message.text))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(page_file.as_uri())
-        assert [
-            section.get_attribute("id") for section in page.query_selector_all("section")
-        ] == names
-        for picture in page.query_selector_all("svg"):
-            box = picture.bounding_box()
-            assert box is not None
-            assert box["width"] > 300
-            assert box["height"] > 100
-        drawn = {
-            name: page.locator(f"section#{name} svg").count() for name in names if name != "order"
-        }
-        assert all(drawn.values()), drawn
-        browser.close()
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(page_file.as_uri())
+    assert [section.get_attribute("id") for section in page.query_selector_all("section")] == names
+    for picture in page.query_selector_all("svg"):
+        box = picture.bounding_box()
+        assert box is not None
+        assert box["width"] > 300
+        assert box["height"] > 100
+    drawn = {name: page.locator(f"section#{name} svg").count() for name in names if name != "order"}
+    assert all(drawn.values()), drawn
+    page.close()
     assert errors == []
     assert requests == [page_file.as_uri()]

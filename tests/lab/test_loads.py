@@ -19,7 +19,7 @@ from kmem.lab.loads import NO_CLOCK, Load, allocator_ns, run
 from kmem.lab.mails import read_mail
 from kmem.lab.page import as_html
 from kmem.lab.report import Report
-from kmem.lab.shapes import Shape, as_table_file, read_recorded
+from kmem.lab.shapes import Shape, read_recorded
 from kmem.replay.costs import read_costs
 from kmem.traces.file import ALLOC, CACHE_KMALLOC, FREE, read_trace
 
@@ -247,7 +247,6 @@ def test_recorded_figures_are_whole() -> None:
     for shape in recorded.values():
         assert sum(shape.shares.values()) == pytest.approx(100, abs=1)
         assert 0 < shape.median_ns <= shape.percentile_90_ns
-    assert as_table_file(recorded).startswith("# Figures of kernel traces")
 
 
 def test_workloads_prints_every_program(tmp_path: Path) -> None:

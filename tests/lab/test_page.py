@@ -5,16 +5,13 @@ mails, and dark and narrow screens."""
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-from kmem.common.errors import KmemError
-from kmem.common.tree import need_packages
 from kmem.lab.mails import MAILS
 from kmem.lab.page import as_html
 from kmem.lab.report import Plot, Report, table
@@ -46,21 +43,6 @@ def report() -> Report:
     wide.add_row(*("a long cell" for _ in range(30)))
     plots = [Plot("a plot of <b>", draw, 3)]
     return Report("slob", "title", {}, [rows, "a line\nand another", wide], ["note"], plots)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        need_packages("chromium")
-    except KmemError as error:
-        pytest.skip(f"chromium cannot be installed: {error}")
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("there is no chromium here, and this is no Debian")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
@@ -207,3 +189,18 @@ def test_a_narrow_screen_scrolls_tables_in_their_boxes(opened: Callable[..., Pag
     assert boxes[1][1] > 5 * boxes[1][0]
     figure = page.locator("figure").evaluate("e => [e.clientWidth, e.scrollWidth]")
     assert figure[0] < NARROW["width"] < figure[1]
+
+
+def test_a_sentence_in_the_last_column_breaks_and_is_not_cut(
+    browser: Browser, tmp_path: Path
+) -> None:
+    rows = table("what would come back", ("by", "KiB", "how"))
+    rows.columns[2].justify = "left"
+    rows.add_row("slub_max_order=0", "-6,930 c", "free where as many pages have no object " * 9)
+    file = tmp_path / "sentences.html"
+    file.write_text(as_html("t", [Report("t", "t", {}, [rows], [], [])]), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(file.as_uri())
+    shown, needed = page.locator(".box").evaluate("e => [e.clientWidth, e.scrollWidth]")
+    page.close()
+    assert needed <= shown

@@ -34,6 +34,7 @@ from kmem.tune.promise import (
     promise_of,
     signed,
 )
+from kmem.tune.report import promise_lines
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "command"))
 from kmem_command import kmem
@@ -109,6 +110,23 @@ def test_promise_of_figures() -> None:
     assert first.startswith("promise: +1.00 MiB resident at the peak; +0.00 ms")
     assert "--resident of the program on the defaults tells" in second
     assert signed(Change(-0.5, -0.5, -0.5), 1, 1) == "-0.5"
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [("engine=slob", 1), ("classes=kernel,engine=slob", 1), ("engine=slab", 0)],
+)
+def test_a_promise_of_slob_says_what_made_it_wrong(options: str, count: int) -> None:
+    """A replay writes whole blocks, and gcc does not (docs/tuning.md)."""
+    figures = {"memory_bytes": 9 * MIB, "modelled_ns": 5e6, "memory_is": "resident"}
+    document = {
+        "chosen": {"traces": [figures], "kmem_options": options},
+        "defaults": {"traces": [figures]},
+        "process": {"resident_bytes": 40 * MIB, "cpu_seconds": 1.0},
+    }
+    lines = promise_lines(document)
+    assert lines[0].startswith("promise:")
+    assert sum("as written whole" in line and "gcc" in line for line in lines) == count
 
 
 def test_options_that_change_nothing_promise_nothing() -> None:

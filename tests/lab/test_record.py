@@ -51,9 +51,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def run(command: Sequence[object], timeout: int = 300) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[object], timeout: int = 300, **options: Any
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(word) for word in command],
+        **options,
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -602,6 +605,37 @@ def test_errors_are_one_line(program: Path, tmp_path: Path) -> None:
     assert done.returncode == 127
     assert done.stderr == "kmem: /nonexistent/program: not found\n"
     assert not (tmp_path / "t").exists()
+
+
+def test_wrong_option_keeps_the_program_from_starting(program: Path, tmp_path: Path) -> None:
+    done = record("program", "--out", tmp_path / "t", "--set", "freeze=late", "--", program)
+    assert done.returncode == 2
+    assert done.stderr == "kmem: record: option freeze=late: expected one of: delayed eager\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_device_has_no_folder_beside_it(program: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    before = set(Path("/dev").iterdir())
+    for device, status in [("full", 1), ("null", 0)]:
+        command = [KMEM, "record", "program", "--out", f"/dev/{device}", "--", program, "calls"]
+        done = run(command, env=environment)
+        assert done.returncode == status, done.stderr
+        assert set(Path("/dev").iterdir()) == before
+        assert not list(tmp_path.iterdir())
+        if status:
+            assert done.stderr.endswith("what was recorded is lost, as /dev/full is no file\n")
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_open_file_of_the_command_is_refused(name: str, tmp_path: Path) -> None:
+    done = record("program", "--out", name, "--", "touch", tmp_path / "started")
+    assert done.returncode == 1
+    assert (
+        done.stderr
+        == f"kmem: record: --out {name}: an open file of this command; expected its name\n"
+    )
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("to", ["2>/dev/full", "2> >(true)"])

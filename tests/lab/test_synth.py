@@ -102,6 +102,22 @@ def test_equal_seeds_give_equal_loads() -> None:
     assert not one.records.equals(other.records)
 
 
+def test_a_smaller_load_has_the_tables_free_share() -> None:
+    """Of 512 CPUs and pages of 64 KiB: slabs of CPUs are a part of all, in a smaller load too."""
+    per_slab, slabs = 341, 40_000
+    slots = per_slab * slabs
+    cache = Cache("dentry", slots, slots - 7, 192, per_slab=per_slab, pages_per_slab=1)
+    table = Table("", "", 0, [cache])
+    whole = plan_of(table, 512, 65536, slots).caches[0]
+    plan = plan_of(table, 512, 65536, 100_000)
+    (small,) = plan.caches
+    assert plan.share < 0.01
+    assert small.slabs == round(slabs * plan.share)
+    assert whole.held > 0
+    assert small.live / small.slots == pytest.approx(whole.live / whole.slots, abs=0.01)
+    assert living(synthesise([plan], 512, page_bytes=65536))["dentry"] == small.live
+
+
 def test_a_large_table_is_made_smaller(tmp_path: Path) -> None:
     table, out = tmp_path / "slabinfo.txt", tmp_path / "load.ktrace"
     table.write_text(TABLE)

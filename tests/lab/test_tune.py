@@ -473,4 +473,13 @@ def test_a_trace_with_nothing_in_it(tmp_path: Path) -> None:
     done = tune(tmp_path / "study.sqlite", "--trials", "2", path)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert "nothing to replay" in line
+    assert "empty.ktrace has nothing to replay" in line
+
+
+def test_a_trace_of_a_few_calls(tmp_path: Path) -> None:
+    path = tmp_path / "one.ktrace"
+    tr.write_trace(path, trace_of([event(0, tr.ALLOC, 0, 64)]))
+    words = [KMEM, "tune", path, "--study", tmp_path / "study.sqlite", "--trials", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ms of modelled time, too little to choose options by" in done.stdout

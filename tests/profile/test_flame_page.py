@@ -55,6 +55,23 @@ def opened(new_page: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     return open_page
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_page_without_stacks_says_so(opened: Callable[..., Any], signed: bool) -> None:
+    page = opened([], signed=signed)
+    expected = "Nothing grew and nothing shrank" if signed else "Nothing was sampled"
+    assert page.locator("#graph").inner_text().startswith(expected)
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_the_words_of_the_page_are_explained(opened: Callable[..., Any], width: int) -> None:
+    page = opened(width=width)
+    meaning = page.locator("#meaning").inner_text()
+    for word in ("Own", "with callees", "sample", "Stacks"):
+        assert word in meaning
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(wide) == 0
+
+
 def box(page: Any, label: str) -> Any:
     return page.locator(f"[role=treeitem][aria-label^={json.dumps(label + ',')}]")
 

@@ -248,6 +248,14 @@ def test_read_what_was_written(tmp_path: Path) -> None:
     assert (saved.period, saved.time_ns, saved.duration_ns, saved.comment) == (7, 8, 9, "c")
 
 
+def test_a_table_without_rows_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "x.pb.gz"
+    save(path, [Row((Frame(0x1234, (), BINARY),), (1, 2, 3, 4))])
+    same = profile(str(path), "--base", str(path))
+    assert (same.returncode, same.stderr) == (0, "")
+    assert same.stdout == "no growth of bytes in use in what was sampled\n"
+
+
 def test_a_profile_without_names(tmp_path: Path) -> None:
     path = tmp_path / "x.pb.gz"
     save(path, [Row((Frame(0x1234, (), BINARY),), (1, 2, 3, 4))])
@@ -265,6 +273,7 @@ def test_a_profile_without_names(tmp_path: Path) -> None:
         (gzip.compress(bytes(300 << 20), 1), "expected at most 256 MiB"),
         (None, "No such file or directory"),
     ],
+    ids=["empty", "text", "compressed", "cut", "large", "none"],
 )
 def test_files_that_are_no_profiles(content: bytes | None, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "x.pb.gz"
@@ -349,6 +358,7 @@ def test_colours_of_a_difference() -> None:
         (["1", "--growth", "--base", "x.pb.gz"], "--growth: expected a process, and no --base"),
         (["1", "--growth", "-o", "x.collapsed"], ".pb.gz, .html or .svg for a difference"),
         (["x.pb.gz"], "x.pb.gz: No such file or directory"),
+        (["redis-server"], "expected a process id (kmem ps lists them), or a NAME.pb.gz"),
         (["1", "--base", "x.pb.gz"], "x.pb.gz: No such file or directory"),
         (["0"], "expected a process id of 1 or more, or a file"),
         ([""], "expected a name"),

@@ -31,7 +31,7 @@ from kmem.live.images import Image, read_image
 from kmem.live.leases import OWN, leased
 from kmem.live.lines import Line
 from kmem.live.perf_maps import made_line, parse
-from kmem.live.pprof import Frame, Mapping, Row, encode
+from kmem.live.pprof import Frame, Mapping, Row, encode, read
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.registry.heap import read_heap
@@ -252,6 +252,19 @@ def test_samples_without_room_are_said(tmp_path: Path) -> None:
     assert re.search(r"no room for \d{4,} samples since", done.stdout)
 
 
+def test_without_an_interval(tmp_path: Path) -> None:
+    """A program that is sampled already is sampled as before, and the file says how."""
+    options = "registry=on,profile_interval=8192,reclaim_thread=off"
+    with sites(20000, options, "paced") as process:
+        wait_for_registry(process.pid)
+        done = profile(str(process.pid), "--seconds", "0.5", "-o", tmp_path / "x.pb.gz")
+        with open_process(process.pid) as registry:
+            assert registry.number("head", "profile_interval") == 8192
+        process.kill()
+    assert done.returncode == 0, done.stderr
+    assert read(tmp_path / "x.pb.gz").period == 8192
+
+
 def test_slices_without_a_thread(tmp_path: Path) -> None:
     options = "registry=on,profile_interval=1024,profile_slices=10,reclaim_thread=off"
     with sites(20000, options, "paced") as process:
@@ -310,7 +323,7 @@ def profiling(
     """The command, which samples by now and would for ten minutes."""
     words = ["--seconds", "600", "--slices", str(slices), "-o", picture]
     arguments = [*wrapper, KMEM, "profile", str(process), *words]
-    command = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+    command = subprocess.Popen(arguments, stdout=subprocess.PIPE)
     with open_process(process) as registry:
         deadline = time.monotonic() + 60
         while not registry.number("head", "profile_interval"):
@@ -566,6 +579,8 @@ def test_a_program_that_goes_away(follower: list[str], tmp_path: Path) -> None:
         with profiling(process.pid, picture) as command:
             process.stdin.close()
             assert command.wait(60) == 0
+            assert command.stdout is not None
+            assert f"process {process.pid} has ended, or ".encode() in command.stdout.read()
     graph = ElementTree.fromstring(picture.read_text())
     shown = [element.text for element in graph.iter() if element.tag.endswith("title")]
     assert any("PyBytes" in str(name) or "python" in str(name) for name in shown), shown
@@ -820,6 +835,10 @@ def test_names_that_svg_cannot_hold() -> None:
     ("arguments", "message"),
     [
         (["1", "--interval", "10", "-o", "x.svg"], "--interval 10: expected 1024 to"),
+        (["1", "--interval", "2T"], "--interval 2199023255552: expected 1024 to"),
+        (["1", "--interval", "64k", "-o", "x.svg"], "process 1 does not run on libkmem"),
+        (["1", "--interval", "64X"], "expected a number of bytes, with K, M, G or T if wanted"),
+        (["1", "--seconds", "inf"], "--seconds 'inf': expected at most 86400\n"),
         (["1", "-o", "x.txt"], "expected a name that ends with .pb.gz, .html, .svg, .collapsed or"),
         (["1", "-o", "/nowhere/x.svg"], "-o /nowhere/x.svg: No such file or directory"),
         (["1", "-o", "x" * 300 + ".svg"], "File name too long"),

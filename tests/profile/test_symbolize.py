@@ -444,6 +444,24 @@ def test_run_symbolized_without_a_program() -> None:
     assert done.returncode == 2 and "no program" in done.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signal_to_the_command_reaches_the_program(tmp_path: Path, number: signal.Signals) -> None:
+    """And its last words are named."""
+    ready = tmp_path / "ready"
+    for last, status in [("trap 'echo last words >&2; exit 9' TERM HUP", 9), ("", 128 + number)]:
+        ready.unlink(missing_ok=True)
+        script = f"{last}\n: >{ready}; while :; do sleep 0.1; done"
+        started = subprocess.Popen(
+            [KMEM, "run", "--symbolize", "/bin/sh", "-c", script], stderr=subprocess.PIPE, text=True
+        )
+        deadline = time.monotonic() + 60
+        while not ready.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        started.send_signal(number)
+        _, said = started.communicate(timeout=60)
+        assert (started.returncode, said) == (status, "last words\n" if last else "")
+
+
 def test_control_c_ends_the_program_first(tmp_path: Path) -> None:
     """The last words of a program that the terminal's signal ends are still named."""
     ready = tmp_path / "ready"

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The allocators that measurements compare: libraries to preload, and back ends of ours."""
 
-import os
 import platform
 import sysconfig
 from dataclasses import dataclass
@@ -63,8 +62,3 @@ PEERS = (
     Allocator("tcmalloc", library_folder() / "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
     Allocator("scudo", scudo_library(), "libclang-rt-19-dev", hardened=True),
 )
-
-
-def with_option(option: str) -> str:
-    """The caller's KMEM_OPTIONS with another option at the end."""
-    return ",".join(filter(None, [os.environ.get("KMEM_OPTIONS"), option]))

@@ -6,6 +6,7 @@ medians. Every run does identical work from identical input, and a program's out
 on the allocator.
 """
 
+import heapq
 import shutil
 import statistics
 import tempfile
@@ -16,17 +17,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator, with_option
+from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator
 from kmem.bench.crates import WHERE, check_library
 from kmem.bench.program_list import PROGRAMS
 from kmem.bench.programs import Run
 from kmem.bench.timed import TIMED, Sample
 from kmem.common.errors import KmemError, say
+from kmem.common.library_options import check_options, with_options
 from kmem.common.tree import LIBRARY, build, need_packages
+from kmem.traces.slabinfo import parse_slabinfo
 
 NAMES = ("sqlite3", "python3", "gcc", "redis")
 SCALE = 2.0
 ROUNDS = 3
+CACHES = 10  # that the demo shows
 
 # Debian's redis-server is linked with jemalloc.
 AS_SHIPPED = Allocator("as shipped", None)
@@ -47,7 +51,7 @@ class Shown:
 
 
 def prepare(folder: Path) -> list[Shown]:
-    """The programs, in the order of NAMES. `demo` shows the slab table of the last program."""
+    """The programs, in the order of NAMES. `demo` shows the caches of the last program."""
     known = {program.name: program for program in PROGRAMS}
     shown = []
     for name in NAMES:
@@ -66,7 +70,7 @@ def run_rounds(console: Console, programs: list[Shown], slabinfo: Path) -> None:
             for allocator in program.allocators:
                 extra = {}
                 if (program, number, allocator) == (programs[-1], ROUNDS, LIBKMEM):
-                    extra["KMEM_OPTIONS"] = with_option(f"slabinfo={slabinfo}")
+                    extra["KMEM_OPTIONS"] = with_options(f"slabinfo={slabinfo}")
                 what = "warm-up" if number == 0 else f"round {number} of {ROUNDS}"
                 if not console.is_terminal:  # Rich shows no status without a terminal
                     say(f"{program.name}: {what} on {allocator.name}")
@@ -93,18 +97,26 @@ def table(title: str, programs: list[Shown], value: Callable[[Sample], float]) -
     return output
 
 
-def show_slab_table(console: Console, file: Path) -> None:
-    """The rows of a table in /proc/slabinfo's format that hold objects."""
-    if not file.exists():
-        console.print("the library wrote no slab table")
-        return
-    for line in file.read_text().splitlines():
-        words = line.split()
-        if not words[2:3] or words[2] != "0":
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
+def cache_table(title: str, text: str) -> Table:
+    """The caches with most memory, of a table in /proc/slabinfo's format."""
+    output = Table(title=title)
+    output.add_column("cache")
+    for heading in ("KiB of slabs", "slabs", "objects in use", "bytes of an object"):
+        output.add_column(heading, justify="right")
+    caches = parse_slabinfo(text)
+    for cache in heapq.nlargest(CACHES, caches, key=lambda one: one.slabs * one.pages_per_slab):
+        figures = (
+            cache.slabs * cache.pages_per_slab * 4,
+            cache.slabs,
+            cache.active_objects,
+            cache.object_size,
+        )
+        output.add_row(cache.name, *(f"{figure:,}" for figure in figures))
+    return output
 
 
 def run_demo() -> None:
+    check_options("demo")
     console = Console()
     say("four programs, four runs on each allocator: about two minutes")
     need_packages(*(p for program in PROGRAMS if program.name in NAMES for p in program.packages))
@@ -115,6 +127,8 @@ def run_demo() -> None:
     try:
         programs = prepare(folder)
         run_rounds(console, programs, folder / "slabinfo")
+        title = f"caches with most memory at the end of the last run, {programs[-1].name}"
+        console.print(cache_table(title, (folder / "slabinfo").read_text()))
         heading = f"median of {ROUNDS} rounds"
         console.print(table(f"time in seconds, {heading}", programs, lambda s: s.seconds))
         console.print(
@@ -124,8 +138,8 @@ def run_demo() -> None:
             "redis: time of redis-benchmark, memory of the server. Debian links it\n"
             "with jemalloc (as shipped); for glibc, libc itself is preloaded.\n"
             "gcc: memory of its largest process. python3: with PYTHONMALLOC=malloc.\n"
+            "A program of yours: ./kmem run -- PROGRAM, and ./kmem top in another terminal.",
+            highlight=False,
         )
-        console.print(f"Slab table of the last run, {programs[-1].name}, rows with objects:")
-        show_slab_table(console, folder / "slabinfo")
     finally:
         shutil.rmtree(folder, ignore_errors=True)

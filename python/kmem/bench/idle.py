@@ -22,11 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.bench import peers
-from kmem.bench.allocators import LIBKMEM, Allocator, with_option
+from kmem.bench.allocators import LIBKMEM, Allocator
 from kmem.bench.crates import check_library
 from kmem.bench.suite import choose_peers, commit
 from kmem.bench.timed import RunError, timed_run
 from kmem.common.files import write_json
+from kmem.common.library_options import with_options
 from kmem.common.tree import BUILD, build
 
 PROGRAM = BUILD / "bench" / "sleeping"
@@ -80,7 +81,7 @@ def columns(allocators: Sequence[Allocator]) -> list[Column]:
             thread = {"MALLOC_CONF": "background_thread:true"}
             found.append(Column(f"{allocator.name} with thread", allocator, thread))
         if allocator == LIBKMEM:
-            thread = {"KMEM_OPTIONS": with_option("reclaim_thread=on")}
+            thread = {"KMEM_OPTIONS": with_options("reclaim_thread=on")}
             found.append(Column(f"{allocator.name} reclaim_thread=on", allocator, thread))
     return found
 

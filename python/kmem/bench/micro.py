@@ -31,6 +31,8 @@ TABLE_WIDTH = 270  # columns; a narrower terminal wraps lines, a cut figure is w
 # counts.
 AGAINST_BEST = (
     ("malloc_burst/64", "malloc_burst/64"),
+    ("malloc_many/64", "malloc_many/64"),
+    ("malloc_many_mixed/64", "malloc_many_mixed/64"),
     ("malloc_pair/64", "malloc_pair/64"),
     ("kmem_cache_pair/64", "malloc_pair/64"),
     ("kmem_inline_pair/64", "malloc_pair/64"),

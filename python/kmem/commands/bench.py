@@ -9,7 +9,21 @@ import typer
 
 from kmem.bench.allocators import Engine
 from kmem.commands.options import HtmlFile, JsonFile, WorkloadSeed, can_be_written, file_name
+from kmem.common.library_options import check_options
 from kmem.common.tree import need_extra
+
+Peers = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
+]
+# Of commands that let settings of a running program take turns.
+Windows = Annotated[int, typer.Option(min=11, help="Windows of each setting.")]
+WindowSeconds = Annotated[
+    float, typer.Option("--window", help="Length of a window in seconds, 0.1 to 10.")
+]
+TurnsSeed = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed for the order in which the settings take turns.")
+]
 
 
 class Goal(StrEnum):
@@ -23,12 +37,16 @@ class Goal(StrEnum):
 app = typer.Typer(help="Measure the allocator.", no_args_is_help=True)
 
 
+@app.callback()
+def options() -> None:
+    """Measure the allocator."""
+    # Its figures would be said to be those of options that the library did not take.
+    check_options("bench")
+
+
 @app.command()
 def micro(
-    peers: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
-    ] = None,
+    peers: Peers = None,
     json_file: JsonFile = None,
     rounds: Annotated[int, typer.Option(min=30, help="Rounds of each allocator.")] = 60,
 ) -> None:
@@ -60,11 +78,9 @@ def bulk(
 @app.command(name="profile")
 def bench_profile(
     json_file: JsonFile = None,
-    rounds: Annotated[int, typer.Option(min=11, help="Windows of each setting.")] = 80,
-    window: Annotated[float, typer.Option(help="Length of a window in seconds, 0.1 to 10.")] = 0.4,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed for the order in which the settings take turns.")
-    ] = 1,
+    rounds: Windows = 80,
+    window: WindowSeconds = 0.4,
+    seed: TurnsSeed = 1,
 ) -> None:
     """Measure how much heap-profile sampling slows a running program down. Takes some minutes."""
     from kmem.bench.profile_cost import bench_profile
@@ -81,11 +97,9 @@ def bench_guards(
             metavar="N", help="One guard in so many allocations; may be repeated; default: 1000."
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=11, help="Windows of each setting.")] = 60,
-    window: Annotated[float, typer.Option(help="Length of a window in seconds, 0.1 to 10.")] = 1,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed for the order in which the settings take turns.")
-    ] = 1,
+    rounds: Windows = 60,
+    window: WindowSeconds = 1,
+    seed: TurnsSeed = 1,
 ) -> None:
     """Measure how much sampled guards slow redis down, and their memory. Takes some minutes."""
     from kmem.bench.guards_cost import bench_guards
@@ -95,10 +109,7 @@ def bench_guards(
 
 @app.command()
 def suite(
-    peers: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
-    ] = None,
+    peers: Peers = None,
     only: Annotated[
         str | None,
         typer.Option(metavar="PATTERN,...", help="Rows to run, as 'server*,redis'; default: all."),
@@ -155,10 +166,7 @@ def hunt(
         float,
         typer.Option(help="Length of a run on glibc's malloc in seconds, 0.005 to 60."),
     ] = 0.25,
-    peers: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
-    ] = None,
+    peers: Peers = None,
     threads: Annotated[
         str,
         typer.Option(metavar="MIN-MAX", help="Threads of a point, 1 to 1024."),
@@ -266,10 +274,7 @@ def watch(
 
 @app.command()
 def tails(
-    peers: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
-    ] = None,
+    peers: Peers = None,
     only: Annotated[
         str | None,
         typer.Option(
@@ -302,10 +307,7 @@ def tails(
 
 @app.command()
 def idle(
-    peers: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Allocators to compare with, by name; default: all."),
-    ] = None,
+    peers: Peers = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each program.")] = 3,
     seconds: Annotated[
         float,

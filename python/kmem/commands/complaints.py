@@ -30,6 +30,11 @@ EXPECTED = {
 }
 
 
+def plain(bound: object) -> object:
+    """86400.0 as 86400."""
+    return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+
+
 def wrong_value(error: typer.BadParameter) -> str:
     """The option or argument, its value, and the expected form."""
     parameter = error.param
@@ -38,7 +43,8 @@ def wrong_value(error: typer.BadParameter) -> str:
     wrong = error.__cause__.errors()[0]
     name = parameter.get_error_hint().split(" / ")[0].strip("'[].")
     if wrong["type"] in EXPECTED:
-        expected = "expected " + EXPECTED[wrong["type"]].format(**wrong.get("ctx", {}))
+        bounds = {key: plain(bound) for key, bound in wrong.get("ctx", {}).items()}
+        expected = "expected " + EXPECTED[wrong["type"]].format(**bounds)
     else:
         reason = wrong["msg"].removeprefix("Value error, ").rstrip(".")
         expected = reason.replace(f"{wrong['input']!r} is not one of", "expected one of")

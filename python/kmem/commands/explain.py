@@ -34,7 +34,14 @@ def explain(
             min=1, max=8192, help="CPUs online, for the mail on orders; default: those of --cpus"
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=1024, help="NUMA nodes of the machine.")] = 1,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="NUMA nodes of the machine; default: as SLUB's line of the boot says, or 1",
+        ),
+    ] = None,
     page_size: Annotated[
         int | None,
         typer.Option(
@@ -68,7 +75,7 @@ def explain(
 
     Reads /proc/slabinfo, slabtop, crash's kmem -s, /sys/kernel/slab, the kernel's slabinfo tool,
     reports of the out-of-memory killer and others (docs/explain.md), out of logs and mails; and
-    heap profiles of jemalloc, tcmalloc and Go, in pprof's format or as text. Of a process on
+    heap profiles of jemalloc, tcmalloc, Go and DHAT, in pprof's format or as text. Of a process on
     libkmem it reads the registry, and says what kmem trim and other options would save.
     """
     from kmem.common.errors import BadUsage
@@ -77,11 +84,10 @@ def explain(
     if processes:
         if len(files) > 1:
             raise BadUsage("explain: expected a single process id, or files (./7 for a file 7)")
-        for name, value in (("cpus", cpus), ("online", online), ("page-size", page_size)):
+        options = {"cpus": cpus, "online": online, "nodes": nodes, "page-size": page_size}
+        for name, value in options.items():
             if value is not None:
                 raise BadUsage(f"explain: --{name} is for files, not for process {processes[0]}")
-        if nodes != 1:
-            raise BadUsage(f"explain: --nodes is for files, not for process {processes[0]}")
         from kmem.explain.running import explain_process
 
         explain_process(

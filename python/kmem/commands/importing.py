@@ -39,10 +39,10 @@ def import_recording(
 ) -> None:
     """Make a trace of a recording that another tool made: of a kernel, or of a program's heap.
 
-    Reads kmem events of Linux 2.6.32 to 7.2 as perf script, trace-cmd report and ftrace print them,
-    perf.data and trace.dat where perf and trace-cmd are there, logs of mtrace and ltrace, data of
-    heaptrack, and heap profiles of jemalloc and tcmalloc (docs/importing.md). The form is
-    recognised by itself.
+    Reads kmem events of Linux 2.6.32 to 7.2 as perf script, perf trace, trace-cmd report, ftrace
+    and babeltrace print them, perf.data and trace.dat where perf and trace-cmd are there, logs of
+    mtrace and ltrace, data of heaptrack, and heap profiles of jemalloc and tcmalloc
+    (docs/importing.md). The form is recognised by itself.
     """
     from kmem.common.errors import BadUsage
     from kmem.importing.text import import_text

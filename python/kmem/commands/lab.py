@@ -21,7 +21,8 @@ from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import why_not_written
 
 app = typer.Typer(
-    help="Run experiments with slab policies and compare them with published figures.",
+    help="Run experiments with slab policies and compare them with published figures. The mails "
+    "are five that proposed changes to Linux's allocators, with figures (docs/mails.md).",
     no_args_is_help=True,
 )
 
@@ -73,11 +74,11 @@ def order(
     quick: Quick = False,
     __: Scheduler = None,
 ) -> None:
-    """Slab orders, and slab memory of a simulated hackbench, beside a mail's tables.
+    """Compute the slab orders of the mail on orders, and simulate its hackbench.
 
-    Takes half a minute without --table-only, and some seconds with --quick: messages are fewer, and
-    processes are as many. With --size the command computes a single case, and prints objects, pages
-    and order of a slab.
+    Prints each table beside the mail's. Takes half a minute without --table-only, and some seconds
+    with --quick: messages are fewer, and processes are as many. With --size the command computes a
+    single case, and prints objects, pages and order of a slab.
     """
     from kmem.lab.hackbench import QUICK_LOOPS
     from kmem.lab.orders import RULE, Case, order_report, show_case
@@ -128,7 +129,7 @@ def lists(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Slabs held on CPU partial lists under each accounting rule, beside a mail's statement."""
+    """Count the slabs on CPU partial lists under each rule of the mail on accounting."""
     from kmem.lab.lists import show_lists
 
     show_lists(slabs, json_file, html_file)
@@ -144,10 +145,10 @@ def slob(
     html_file: HtmlFile = None,
     __: Scheduler = None,
 ) -> None:
-    """Engine slob with one, two and three lists, at every point of recorded traces.
+    """Run engine slob with one, two and three lists of pages, on recorded traces.
 
-    The report compares them with the statistics of the mail that split the list, and with the other
-    back ends. Equal traces and seed give equal JSON (docs/experiments.md).
+    The report compares them at every point of a trace, with the statistics of the mail on SLOB and
+    with the other back ends. Equal traces and seed give equal JSON (docs/experiments.md).
     """
     from kmem.lab.slob import show_slob
 
@@ -163,7 +164,7 @@ def sheaves(
     html_file: HtmlFile = None,
     __: Scheduler = None,
 ) -> None:
-    """Memory that sheaves and arrays of free objects hold back, and the time that they save.
+    """Show the memory that sheaves and arrays of free objects hold back, and the time they save.
 
     Compares SLUB's sheaves and SLAB's arrays of several capacities with classic lists. Runs for
     more CPUs replay more copies of a trace. Equal traces give equal JSON (docs/experiments.md).
@@ -190,10 +191,11 @@ def cpu_partial(
     html_file: HtmlFile = None,
     __: Scheduler = None,
 ) -> None:
-    """CPU partial lists limited by objects or by slabs, beside a mail's 132 rows of hackbench.
+    """Compare CPU partial lists that are limited by objects and by slabs, in modelled time.
 
-    Simulates hackbench and netperf on five machines with modelled time; takes seven minutes on
-    two idle CPUs. Equal seeds give equal JSON (docs/experiments.md).
+    Simulates hackbench and netperf on five machines, and prints them beside the 132 rows of the
+    mail on accounting. Takes seven minutes on two idle CPUs. Equal seeds give equal JSON
+    (docs/experiments.md).
     """
     from kmem.lab.cpu_partial import show_cpu_partial
 
@@ -217,10 +219,10 @@ def freeze(
     html_file: HtmlFile = None,
     __: Scheduler = None,
 ) -> None:
-    """Eager or delayed freezing of CPU partial slabs on 128 simulated CPUs, beside a mail.
+    """Compare eager with delayed freezing of CPU partial slabs on 128 simulated CPUs.
 
-    Prints swaps, list locks and modelled time for messaging and for raw packets, with an interval
-    over the seeds. Equal seeds give equal JSON (docs/experiments.md).
+    Prints swaps, list locks and modelled time for messaging and for raw packets beside the mail on
+    freezing, with an interval over the seeds. Equal seeds give equal JSON (docs/experiments.md).
     """
     from kmem.lab.freeze import show_freeze
 
@@ -272,7 +274,7 @@ def kernels(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """A boot, hackbench, netperf, packets and rings under the policies of released kernels.
+    """Run a boot, hackbench, netperf, packets and rings under policies of released kernels.
 
     Prints the allocator's modelled time, slab memory, and list locks with the time that they are
     held and waited for, side by side. The machine and the loads are equal for all kernels.
@@ -321,11 +323,12 @@ def scale(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """An operation on 2 to 256 CPUs, of one node and of two, beside the machine of 2 CPUs.
+    """Compare operations on machines of up to 256 CPUs with a machine of 2 CPUs.
 
-    Local pairs, bursts, hand-over and births under the library's own policies, kernel=6.12 and
-    kernel=7.2. Prints modelled time, lines of remote CPUs, and locks with the time that they are
-    held and waited for; a row that takes over 1.3 times as long names the parts that grew.
+    The operations are local pairs, bursts, hand-over and births, on one node and on two, under the
+    library's own policies, kernel=6.12 and kernel=7.2. Prints modelled time, lines of remote CPUs,
+    and locks with the time that they are held and waited for; a row that takes over 1.3 times as
+    long names the parts that grew.
     """
     from kmem.lab.scale import show_scale
 
@@ -355,7 +358,7 @@ def heaps(
     ] = 7,
     json_file: JsonFile = None,
 ) -> None:
-    """Recorded heaps of eight real programs under each policy of malloc.
+    """Replay recorded heaps of eight real programs under each policy of malloc.
 
     Shows events, sizes and the live peak of each heap, and pages at the peak, MiB-events and
     modelled time of each policy. With --check the programs run, and what changes of their CPU time

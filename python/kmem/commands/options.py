@@ -3,8 +3,9 @@
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,16 +30,6 @@ def process_or_file(text: str) -> int | Path:
     return int(text)
 
 
-SAMPLE_INTERVAL = 512 << 10  # bytes
-SampleInterval = Annotated[
-    int,
-    typer.Option(
-        "--interval",
-        metavar="BYTES",
-        help="Average number of allocated bytes between two samples.",
-    ),
-]
-
 LabTraces = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -61,6 +52,18 @@ def size_text(text: str) -> int:
     if not size:
         raise ValueError("expected a number of bytes, with K, M, G or T if wanted")
     return size
+
+
+SampleInterval = Annotated[
+    int | None,
+    typer.Option(
+        "--interval",
+        metavar="BYTES",
+        help="Average number of allocated bytes between two samples, with K, M, G or T if wanted; "
+        "default: that of the program, 512K if it is not sampled yet.",
+        parser=size_text,
+    ),
+]
 
 
 def allow_memory(text: str | None) -> None:
@@ -120,6 +123,40 @@ def can_be_written(parameter: typer.CallbackParam, file: Path | None) -> Path | 
     if file is not None and (reason := why_not_written(file)):
         raise KmemError(f"{parameter.opts[0]} {file}: {reason}")
     return file
+
+
+OUTPUTS = {"--json", "--html", "--out", "--output"}
+
+
+def may_be_a_file(path: Path) -> bool:
+    """Whether a result at this path would be a file; a name that the system refuses is none."""
+    try:
+        return path.is_file() or not path.exists()
+    except OSError:
+        return False
+
+
+def keep_files_apart(parameters: Iterable[Any], values: Mapping[str, Any]) -> None:
+    """Refuse a result that would be written over another file of the command line.
+
+    Devices and pipes take several texts.
+    """
+    earlier: list[tuple[str, bool, str]] = []
+    for parameter in parameters:
+        is_argument = parameter.param_type_name == "argument"
+        name = parameter.metavar if is_argument else parameter.opts[0]
+        is_result = not OUTPUTS.isdisjoint(parameter.opts)
+        value = values.get(parameter.name)
+        for file in value if isinstance(value, list | tuple) else [value]:
+            if not isinstance(file, Path) or not may_be_a_file(file):
+                continue
+            if is_result and str(file) == "-":
+                raise BadUsage(f"{name} -: expected the name of a file, as /dev/stdout")
+            place = os.path.realpath(file)
+            for other, was_result, before in earlier:
+                if (is_result or was_result) and place == before:
+                    raise BadUsage(f"{name} {file}: expected another file than for {other}")
+            earlier.append((name, is_result, place))
 
 
 def page_can_be_made(parameter: typer.CallbackParam, file: Path | None) -> Path | None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from kmem.commands.options import (
-    SAMPLE_INTERVAL,
     AsJson,
     Pid,
     SampleInterval,
@@ -70,7 +69,9 @@ def attr(
 ) -> None:
     """Read or write an attribute of a cache in a running process (docs/attributes.md).
 
-    A written value is in force from the process's next refill or drain on.
+    kmem info PID lists the caches, and a wrong NAME the attributes. A written value is in force
+    from the process's next refill or drain on, which is when it takes objects from slabs or gives
+    some back.
     """
     from kmem.live.attributes import read_attribute, write_attribute
 
@@ -84,7 +85,11 @@ def attr(
 
 @app.command()
 def trim(process: Pid) -> None:
-    """Make a running process give back the memory that it does not use."""
+    """Make a running process give back the memory that it does not use.
+
+    Prints the bytes that came back, or "pending" after two seconds: the process then sleeps, and
+    trims when it next takes memory from its slabs. kmem explain PID predicts what would come back.
+    """
     from kmem.live.trim import trim
 
     trim(process)
@@ -163,10 +168,13 @@ def profile(
     seconds: Annotated[
         float,
         typer.Option(
-            "--seconds", min=0, help="Seconds to profile; Ctrl-C ends the profile earlier."
+            "--seconds",
+            min=0,
+            max=86400,
+            help="Seconds to profile, up to a day; Ctrl-C ends the profile earlier.",
         ),
     ] = 10,
-    interval: SampleInterval = SAMPLE_INTERVAL,
+    interval: SampleInterval = None,
     view: Annotated[
         Literal["live", "rate"],
         typer.Option(
@@ -238,7 +246,10 @@ def top(
         typer.Argument(metavar="PID", min=1, help="Process id; default: choose from a list."),
     ] = None,
     delay: Annotated[
-        float, typer.Option("--delay", "-d", metavar="SECONDS", help="Seconds between two updates.")
+        float,
+        typer.Option(
+            "--delay", "-d", metavar="SECONDS", help="Seconds between two looks, 0.1 to 3600."
+        ),
     ] = 1.0,
     sort: Annotated[
         str,
@@ -250,14 +261,20 @@ def top(
         ),
     ] = "c",
     once: Annotated[
-        bool, typer.Option("--once", "-o", help="Print a single table and end.")
+        bool,
+        typer.Option(
+            "--once",
+            "-o",
+            help="Print a table of a single look and end; it has no growth and no rates.",
+        ),
     ] = False,
 ) -> None:
     """Watch the caches of a running process, or all processes on libkmem.
 
-    Keys sort: c size, g growth, w waste, o objects, a active objects, u use, s object size, l
-    slabs, v active slabs, b objects per slab, p pages per slab, n name. Enter shows a cache's
-    attributes, or a process's caches; Escape goes back, q ends.
+    Sizes are in bytes, K, M and G are powers of 1024; ? says what columns mean. Keys sort: c size,
+    g growth, w waste, o objects, a active objects, u use, s object size, l slabs, v active slabs, b
+    objects per slab, p pages per slab, n name. Enter shows a cache's attributes, or a process's
+    caches; Escape goes back, q ends.
     """
     from kmem.live.top import show_top
 
@@ -266,9 +283,14 @@ def top(
 
 @app.command()
 def serve(
-    port: Annotated[int, typer.Option("--port", help="TCP port; 0 takes any free port.")] = 9745,
+    port: Annotated[
+        int, typer.Option("--port", help="TCP port, up to 65535; 0 takes any free port.")
+    ] = 9745,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two updates.")
+        float,
+        typer.Option(
+            "--interval", metavar="SECONDS", help="Seconds between two looks, 0.1 to 3600."
+        ),
     ] = 1.0,
     allow_writes: Annotated[
         bool,
@@ -302,10 +324,11 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve Prometheus metrics and a page with live charts, on this machine only.
+    """Serve Prometheus metrics and a page with live charts, on this machine without --listen.
 
     Every user of the machine can read them, unless there is a token file. To change attributes and
-    to take profiles, open the printed address, which contains a token.
+    to take profiles, open the printed address, which contains a token. docs/watching.md says what
+    the metrics mean, and has rules for alerts. Ctrl-C ends it.
     """
     from kmem.live.serve import show_service
 
@@ -347,7 +370,7 @@ def push(
     seconds: Annotated[
         float, typer.Option("--seconds", help="Seconds of each profile, 1 to 3600.")
     ] = 60,
-    interval: SampleInterval = SAMPLE_INTERVAL,
+    interval: SampleInterval = None,
     rounds: Annotated[
         int,
         typer.Option("--rounds", min=0, help="Profiles of each process; 0: until Ctrl-C."),

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from kmem.commands.app import app
+from kmem.commands.options import keep_files_apart
 
 # Typer shows the Python type of a value that has no name of its own.
 VALUES = {
@@ -61,12 +62,26 @@ def walk(command: Any) -> Iterator[Any]:
         yield from walk(part)
 
 
+def keep_apart(part: Any) -> None:
+    """Have the command look at the files that it is given before it begins."""
+    begin = part.callback
+
+    @functools.wraps(begin)
+    def checked(**values: Any) -> Any:
+        keep_files_apart(part.params, values)
+        return begin(**values)
+
+    part.callback = checked
+
+
 @functools.cache
 def command() -> Any:
     """The command kmem with all commands in it."""
     root = typer.main.get_command(app)
     for part in walk(root):
         part.help = paragraphs(part.help or "")
+        if part.callback is not None:
+            keep_apart(part)
         context = typer.Context(part)
         for parameter in part.get_params(context):
             name_value(parameter, context)

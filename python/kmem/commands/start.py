@@ -5,7 +5,8 @@ import errno
 import os
 import signal
 import sys
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Any
 
 import typer
 
@@ -31,22 +32,52 @@ def run_command() -> int:
     return status if isinstance(status, int) else 0
 
 
-def output_fails() -> bool:
-    """Whether the printed text, which is still in the buffer, cannot be written."""
+class Output(FileIO):
+    """Standard output, which remembers that it could not be written.
+
+    A text that is larger than the buffer is not kept in it, so a later flush would succeed.
+    """
+
+    failed = False
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            self.failed = True
+            raise
+
+
+def open_output() -> Output | None:
+    """Print to an Output from now on; None if somebody else has put a stream in its place."""
+    before = sys.stdout
+    if before is not sys.__stdout__ or not isinstance(before, TextIOWrapper):
+        return None
+    output = Output(before.fileno(), "w", closefd=False)
+    # Names of files, processes and caches may have letters that the locale lacks.
+    sys.stdout = TextIOWrapper(
+        BufferedWriter(output),
+        encoding=before.encoding,
+        errors="backslashreplace",
+        line_buffering=before.line_buffering,
+    )
+    return output
+
+
+def output_fails(output: Output | None) -> bool:
+    """Whether printed text could not be written, or is still in the buffer and cannot be."""
     try:
         sys.stdout.flush()
     except OSError:
         return True
-    return False
+    return output is not None and output.failed
 
 
 def start() -> int:
     """Run the command line, write its output, and return the exit status."""
     # Without this, programs started by the command would go on, and its folders would stay.
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
-    # Names of files, processes and caches may have letters that the locale lacks.
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    output = open_output()
     try:
         try:
             return run_command()
@@ -55,7 +86,7 @@ def start() -> int:
     except OSError as error:
         if error.filename is not None:
             raise
-        if not output_fails():  # no more processes, descriptors or memory
+        if not output_fails(output):  # no more processes, descriptors or memory
             say(str(error.strerror))
             return 1
         # Python writes the rest of its buffer at exit, which would fail again: send it to

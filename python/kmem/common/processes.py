@@ -3,6 +3,7 @@
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from kmem.common.text import printable
@@ -31,6 +32,24 @@ def start_time(process: int) -> int | None:
         return None
 
 
+def state_of(process: int) -> str:
+    """The letter that ps shows for the state of a process; X if there is no such process."""
+    try:
+        return read_file(process, "stat").rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return "X"
+
+
+def has_ended(process: int) -> bool:
+    """Also if its parent has not asked for its status yet."""
+    return state_of(process) in "ZX"
+
+
+def is_stopped(process: int) -> bool:
+    """Whether a signal or a debugger keeps the process from running."""
+    return state_of(process) in "Tt"
+
+
 def is_mapped(process: int, status: os.stat_result) -> bool | None:
     """Whether the process maps the file; None if it cannot be known."""
     device = b"%02x:%02x" % (os.major(status.st_dev), os.minor(status.st_dev))
@@ -49,15 +68,33 @@ def is_mapped(process: int, status: os.stat_result) -> bool | None:
         return False if error.errno in (errno.ENOENT, errno.ESRCH) else None
 
 
-def command_line(process: int) -> str:
-    """The words that the process was started with, cut to COMMAND_MOST letters."""
+def words_of(process: int) -> list[str]:
+    """The words that the process was started with; none if they cannot be read."""
     try:
         with Path(f"/proc/{process}/cmdline").open("rb") as file:
             words = file.read(4 * COMMAND_MOST).rstrip(b"\0").split(b"\0")
     except OSError:
-        return "?"
-    text = printable(" ".join(word.decode("utf-8", "replace") for word in words))
+        return []
+    return [word.decode("utf-8", "replace") for word in words]
+
+
+def as_line(words: Sequence[str]) -> str:
+    text = printable(" ".join(words))
     return text if len(text) <= COMMAND_MOST else text[: COMMAND_MOST - 1] + "…"
+
+
+def command_line(process: int) -> str:
+    """The words that the process was started with, cut to COMMAND_MOST letters."""
+    return as_line(words_of(process)) or "?"
+
+
+def title(process: int) -> str:
+    """The program and its words, without its folder: it tells programs of an interpreter apart.
+
+    Some programs write a sentence in place of their words.
+    """
+    first, *more = words_of(process) or [""]
+    return as_line([first if " " in first else command(process), *more])
 
 
 def command(process: int) -> str:

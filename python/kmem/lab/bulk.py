@@ -19,9 +19,10 @@ from rich.box import SIMPLE
 from rich.console import RenderableType
 from rich.table import Table
 
-from kmem.bench.allocators import Engine, with_option
+from kmem.bench.allocators import Engine
 from kmem.bench.worker import Job, Series, machine, measure
 from kmem.common.errors import KmemError
+from kmem.common.library_options import with_options
 from kmem.common.tree import BUILD
 from kmem.lab.mails import read_mail
 from kmem.lab.report import Plot, Report, show_experiment
@@ -77,7 +78,7 @@ def job(setting: Setting) -> Job:
     return Job(
         setting.name,
         (WORKER, "groups") if setting.groups else (WORKER,),
-        {"KMEM_OPTIONS": with_option(setting.options)},
+        {"KMEM_OPTIONS": with_options(setting.options)},
     )
 
 
@@ -195,7 +196,7 @@ def as_document(
         "engine": str(engine),
         "machine": machine(results),
         "rounds": rounds,
-        "options": {s.name: with_option(s.options) for s in settings(engine)},
+        "options": {s.name: with_options(s.options) for s in settings(engine)},
         **{name: json_rows(series) for name, series in results.items()},
         "fast_path": {
             name: {

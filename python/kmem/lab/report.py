@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 
 from kmem.common.console import wide_console
@@ -20,6 +21,9 @@ from kmem.lab.page import Drawing, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+WIDEST = 1000  # columns of a table; names are the longest words
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,23 @@ def say(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
+def print_table(console: Console, output: RenderableType) -> None:
+    """All figures of a table, in a wider one if need be; columns of words wrap."""
+    before = console.width
+    if isinstance(output, Table) and all(column.no_wrap for column in output.columns):
+        options = console.options.update(max_width=WIDEST)
+        console.width = max(before, Measurement.get(console, options, output).maximum)
+    console.print(output)
+    console.width = before
+
+
 def print_report(report: Report, console: Console) -> None:
     say(console, report.title)
     for part in report.parts:
         if isinstance(part, str):
             say(console, part)
         elif not isinstance(part, Drawing):
-            console.print(part)
+            print_table(console, part)
     for note in report.notes:
         say(console, note)
 

@@ -67,22 +67,3 @@ def read_recorded(file: Path = RECORDED) -> dict[str, Shape]:
         )
         for trace, values in figures.items()
     }
-
-
-def as_table_file(shapes: Mapping[str, Shape]) -> str:
-    """The text of load_recorded.csv; shares below a hundredth of a percent are left out."""
-    lines = [
-        "# Figures of kernel traces, Linux 6.18 on 2 CPUs: shares of",
-        "# allocations in percent by size; lifetimes; percent of frees on another CPU.",
-        "trace,figure,value",
-    ]
-    for trace, shape in shapes.items():
-        lines += [
-            f"{trace},{name},{value:.2f}" for name, value in shape.shares.items() if value >= 0.01
-        ]
-        lines += [
-            f"{trace},median_ns,{shape.median_ns:.0f}",
-            f"{trace},percentile_90_ns,{shape.percentile_90_ns:.0f}",
-            f"{trace},other_cpu,{shape.other_cpu:.2f}",
-        ]
-    return "\n".join(lines) + "\n"

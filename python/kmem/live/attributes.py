@@ -9,7 +9,13 @@ from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import FLAGS, RegistryError
-from kmem.live.registry.requests import WAIT_SECONDS, answer, ask, waiting_request
+from kmem.live.registry.requests import (
+    WAIT_SECONDS,
+    answer,
+    ask,
+    waiting_request,
+    why_no_answer,
+)
 from kmem.live.tables import find_cache
 
 # Numbers that stand in the cache's record under the attribute's name.
@@ -50,8 +56,7 @@ def refreshed(registry: Registry, cache: Cache, name: str) -> str:
     done = answer(registry, request, WAIT_SECONDS)
     if done is None:
         raise RegistryError(
-            f"{cache.name}/{name}: process {process} would have to work"
-            " it out and sleeps; it will at its next refill or drain"
+            f"{cache.name}/{name}: {why_no_answer(registry)}; it would have to work this out"
         )
     # Another cache may use this record by now.
     found = [one for one in read_caches(registry) if one["birth"] == cache["birth"]]

@@ -22,18 +22,13 @@ from kmem.common.errors import KmemError, say
 from kmem.common.processes import start_time
 from kmem.common.text import printable
 from kmem.live.images import Image, read_image
-from kmem.live.registry.owner import (
-    folders,
-    is_number,
-    opened,
-    own_namespace,
-    some_names,
-    why_not_trusted,
-)
+from kmem.live.registry.find import open_process
+from kmem.live.registry.heap import read_guards
+from kmem.live.registry.owner import files, opened
 
 SUFFIX = ".faults"
 FILE_MOST_BYTES = 4 << 20  # the library writes 64 lines of at most 16 KiB
-STEPS = {"here": "here", "allocated": "allocated", "freed": "freed"}
+STEPS = ("here", "allocated", "freed")  # whose threads and stacks a fault has
 
 
 @dataclass(frozen=True)
@@ -110,20 +105,9 @@ def parsed(line: bytes) -> dict[str, Any] | None:
 
 def fault_files(process: int | None) -> Iterator[FaultFile]:
     """The files of this pid namespace that may be read; of one process, or of all."""
-    namespace = str(own_namespace())
-    for folder in folders():
-        try:
-            with opened(folder) as descriptor:
-                names = [] if why_not_trusted(folder, descriptor) else some_names(descriptor)
-        except OSError:
-            continue
-        for name in sorted(names):
-            before, _, rest = name.partition(".")
-            number = rest.removesuffix(SUFFIX)
-            if before != namespace or not rest.endswith(SUFFIX) or not is_number(number):
-                continue
-            if process in (None, int(number)):
-                yield FaultFile(folder, name, int(number))
+    for path, number in files(SUFFIX):
+        if process in (None, number):
+            yield FaultFile(path.parent, path.name, number)
 
 
 class Names:
@@ -173,6 +157,25 @@ def fault_lines(fault: dict[str, Any]) -> Iterator[str]:
             yield from (f"    {frame}" for frame in fault[step]["frames"])
 
 
+def why_no_faults(process: int) -> str:
+    """What it means that a process has none, so that silence is not taken for safety.
+
+    Raises RegistryError for a running process that cannot have any. One that has ended may have had
+    none, which is what one hopes for, so that is no error.
+    """
+    if start_time(process) is None:
+        return f"process {process}: there is none, and it has left no faults that were not shown"
+    with open_process(process) as registry:
+        guards = read_guards(registry)
+    if guards and guards.made:
+        many = "s"[: guards.made != 1]
+        return f"process {process}: no faults, with {guards.made} guard{many} made so far"
+    return (
+        f"process {process}: it has made no guards, so no faults can be found; expected one started"
+        f" with kmem run --guards, or: kmem attr {process} '*/guard_sampling' 1000"
+    )
+
+
 def show_guards(process: int | None, *, as_json: bool, keep: bool) -> None:
     names = Names()
     faults = []
@@ -189,6 +192,10 @@ def show_guards(process: int | None, *, as_json: bool, keep: bool) -> None:
         faults += [with_names(fault, names) for fault in found]
         shown.append(file)
     faults.sort(key=lambda fault: fault.get("time", 0))
+    if process is not None and not faults:
+        say(why_no_faults(process))
+    elif not faults:
+        say("no faults that were not shown")
     if as_json:
         typer.echo(json.dumps(faults, indent=1))
     else:

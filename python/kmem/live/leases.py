@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.layout import RegistryError
-from kmem.live.registry.requests import WAIT_SECONDS, answer, ask, waiting_request
+from kmem.live.registry.requests import (
+    WAIT_SECONDS,
+    answer,
+    ask,
+    waiting_request,
+    why_no_answer,
+)
 
 RENEWALS = 4  # renewals in the time of a lease
 OWN = ""  # the value that the program's own options give
@@ -15,15 +21,13 @@ OWN = ""  # the value that the program's own options give
 
 def set_value(registry: Registry, name: str, value: int) -> None:
     """Set a value of a lease, or renew it: see leased."""
-    process = registry.process
     done = answer(registry, ask(registry, 0, name, str(value)), WAIT_SECONDS)
     if done is None:
         raise RegistryError(
-            f"process {process} has not passed a refill or drain for {WAIT_SECONDS:g} s, so no"
-            " samples were taken; expected one that allocates"
+            f"{why_no_answer(registry)}; no samples were taken; expected one that allocates"
         )
     if done[0] != 0:
-        raise RegistryError(f"process {process} cannot be profiled: error {done[0]}")
+        raise RegistryError(f"process {registry.process} cannot be profiled: error {done[0]}")
 
 
 @contextlib.contextmanager

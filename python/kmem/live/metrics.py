@@ -105,6 +105,7 @@ OF_LIMITS: tuple[tuple[str, str, Callable[[SoftLimit], int]], ...] = (
 )
 CACHE_LABELS = ("pid", "command", "cache")
 PROCESS_LABELS = ("pid", "command")
+Row = tuple[Sequence[str], float]  # values of the labels, and the figure
 
 
 @dataclass(frozen=True)
@@ -165,75 +166,67 @@ class ProcessesCollector(Collector):
             for group in grouped(figures.caches, self.caches)
         ]
         for name, text, value in OF_CACHES:
-            gauge = GaugeMetricFamily(name, text, labels=CACHE_LABELS)
-            for labels, group in groups:
-                gauge.add_metric(labels, sum(map(value, group.caches)))
-            yield gauge
+            yield gauge(name, text, sums(groups, value), CACHE_LABELS)
+        # Caches may move in and out of the rest, so its sum may fall, which a counter must not.
+        named = [(labels, group) for labels, group in groups if group.name != OTHER]
         for name, text, value in MOVED:
-            counter = CounterMetricFamily(name, text, labels=CACHE_LABELS)
-            for labels, group in groups:
-                # Caches may move in and out of the rest, so its sum may fall, which a counter must
-                # not.
-                if group.name != OTHER:
-                    counter.add_metric(labels, sum(map(value, group.caches)))
-            yield counter
+            yield counter(name, text, sums(named, value), CACHE_LABELS)
+
+
+def filled(family: GaugeMetricFamily | CounterMetricFamily, rows: Iterable[Row]) -> Metric:
+    for values, figure in rows:
+        family.add_metric(values, figure)
+    return family
+
+
+def gauge(
+    name: str, text: str, rows: Iterable[Row], labels: Sequence[str] = PROCESS_LABELS
+) -> Metric:
+    return filled(GaugeMetricFamily(name, text, labels=labels), rows)
+
+
+def counter(
+    name: str, text: str, rows: Iterable[Row], labels: Sequence[str] = PROCESS_LABELS
+) -> Metric:
+    return filled(CounterMetricFamily(name, text, labels=labels), rows)
+
+
+def sums(
+    groups: Sequence[tuple[Sequence[str], Group]], value: Callable[[Cache], int]
+) -> Iterable[Row]:
+    return ((labels, sum(map(value, group.caches))) for labels, group in groups)
 
 
 def of_processes(shown: Sequence[tuple[Figures, str]]) -> Iterable[Metric]:
-    resident = GaugeMetricFamily(
+    rows = [((pid, figures.command), figures) for figures, pid in shown]
+    yield gauge(
         "kmem_process_resident_bytes",
         "Resident memory of the whole process, as the system counts.",
-        labels=PROCESS_LABELS,
+        ((labels, figures.resident_bytes) for labels, figures in rows),
     )
-    missing = GaugeMetricFamily(
+    yield gauge(
         "kmem_registry_missing_records",
         "Caches and slots whose figures found no room in the registry.",
-        labels=PROCESS_LABELS,
+        ((labels, figures.missing) for labels, figures in rows),
     )
-    for figures, pid in shown:
-        resident.add_metric((pid, figures.command), figures.resident_bytes)
-        missing.add_metric((pid, figures.command), figures.missing)
-    yield resident
-    yield missing
-    for name, text, value in OF_HEAPS:
-        gauge = GaugeMetricFamily(name, text, labels=PROCESS_LABELS)
-        for figures, pid in shown:
-            if figures.heap is not None:
-                gauge.add_metric((pid, figures.command), value(figures.heap))
-        yield gauge
-    yield from of_guards(shown)
-    yield from of_limits(shown)
-
-
-def of_limits(shown: Sequence[tuple[Figures, str]]) -> Iterable[Metric]:
-    limited = [(figures.soft_limit, figures.command, pid) for figures, pid in shown]
-    rows = [((pid, command), limit) for limit, command, pid in limited if limit is not None]
-    size = GaugeMetricFamily(
+    heaps = [(labels, figures.heap) for labels, figures in rows if figures.heap is not None]
+    for name, text, of_heap in OF_HEAPS:
+        yield gauge(name, text, [(labels, of_heap(heap)) for labels, heap in heaps])
+    guards = [(labels, figures.guards) for labels, figures in rows if figures.guards is not None]
+    yield gauge(
+        "kmem_guards_live",
+        "Objects in use that have sampled guards.",
+        ((labels, made.live) for labels, made in guards),
+    )
+    for name, text, of_guards in OF_GUARDS:
+        yield counter(name, text, [(labels, of_guards(made)) for labels, made in guards])
+    limits = [
+        (labels, figures.soft_limit) for labels, figures in rows if figures.soft_limit is not None
+    ]
+    yield gauge(
         "kmem_soft_limit_bytes",
         "Limit of option soft_limit, of processes that have one.",
-        labels=PROCESS_LABELS,
+        ((labels, limit.limit_bytes) for labels, limit in limits),
     )
-    for labels, limit in rows:
-        size.add_metric(labels, limit.limit_bytes)
-    yield size
-    for name, text, value in OF_LIMITS:
-        counter = CounterMetricFamily(name, text, labels=PROCESS_LABELS)
-        for labels, limit in rows:
-            counter.add_metric(labels, value(limit))
-        yield counter
-
-
-def of_guards(shown: Sequence[tuple[Figures, str]]) -> Iterable[Metric]:
-    live = GaugeMetricFamily(
-        "kmem_guards_live", "Objects in use that have sampled guards.", labels=PROCESS_LABELS
-    )
-    for figures, pid in shown:
-        if figures.guards is not None:
-            live.add_metric((pid, figures.command), figures.guards.live)
-    yield live
-    for name, text, value in OF_GUARDS:
-        counter = CounterMetricFamily(name, text, labels=PROCESS_LABELS)
-        for figures, pid in shown:
-            if figures.guards is not None:
-                counter.add_metric((pid, figures.command), value(figures.guards))
-        yield counter
+    for name, text, of_limit in OF_LIMITS:
+        yield counter(name, text, [(labels, of_limit(limit)) for labels, limit in limits])

@@ -16,23 +16,10 @@ from pathlib import Path
 
 from kmem.common.text import printable
 from kmem.live.lines import Line
+from kmem.live.registry.owner import number_inside, user_of
 
 MAP_MOST_BYTES = 256 << 20
 NAME_MOST = 4096  # letters
-
-
-def status_of(process: int) -> tuple[int, int]:
-    """The effective user of a process, and its own process id, which differs in a container."""
-    user, number = -1, process
-    with contextlib.suppress(OSError, ValueError):
-        text = Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace")
-        for line in text.splitlines():
-            name, _, values = line.partition(":")
-            if name == "Uid":
-                user = int(values.split()[1])
-            elif name == "NSpid":
-                number = int(values.split()[-1])
-    return user, number
 
 
 def parse(text: str) -> dict[int, tuple[int, str]]:
@@ -75,7 +62,7 @@ class PerfMap:
     """The file of a process; it is read when a name is wanted, which may be after its end."""
 
     def __init__(self, process: int) -> None:
-        self.user, self.number = status_of(process)
+        self.user, self.number = user_of(process), number_inside(process)
         self.functions: dict[int, tuple[int, str]] | None = None
         self.starts: list[int] = []
 

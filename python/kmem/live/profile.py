@@ -19,17 +19,19 @@ from kmem.common.signals import end_as_by_ctrl_c, handle
 from kmem.live.ages import ages_of, thread_rows
 from kmem.live.differences import subtract
 from kmem.live.leases import leased
-from kmem.live.living import read_living
+from kmem.live.living import Living, read_living
 from kmem.live.pprof import Row, read
 from kmem.live.profile_files import TYPES, Profile, check_outputs, write_files
 from kmem.live.profile_tables import print_tables
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process
+from kmem.live.registry.heap import read_sample_interval
 from kmem.live.registry.layout import RegistryError
 from kmem.live.stacks import Counts, Stack, all_stacks, read_names, read_stacks
 from kmem.live.symbols import Symbols
 
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
+INTERVAL = 512 << 10  # of a program that is not sampled yet
 SEE_SECONDS = 1  # between looks at code that does not stay
 threads = threading.Lock()
 profiled: set[int] = set()  # processes, by threads of this command
@@ -146,51 +148,44 @@ def rows_between(before: Look, after: Look, symbols: Symbols) -> list[Row]:
     return make_rows(before.stacks, after.stacks, symbols, scale)
 
 
-def take(
-    process: int,
+def check_interval(given: str, interval: int | None) -> None:
+    """@given: what names the interval in a message."""
+    if interval is not None and not LEAST <= interval <= MOST:
+        raise BadUsage(f"{given}{interval}: expected {LEAST} to {MOST} bytes")
+
+
+def sampled(
+    registry: Registry,
+    symbols: Symbols,
+    settings: dict[str, int],
     *,
     seconds: float,
-    interval: int,
-    slices: int,
     growth: bool,
     signals: list[int],
-) -> tuple[Profile, list[str]]:
-    """Sample a process, and say how that went; for growth twice, and the first is the base.
+) -> tuple[list[Look], Living | None]:
+    """Sample the process: a look before and a look behind, for growth one more, and what lives.
 
-    @signals: the profile ends earlier when there is one.
+    What lives is read while sampling is still on.
     """
-    settings = {"profile_interval": interval} | ({"profile_slices": slices} if slices else {})
-    with (
-        open_process(process, writable=True) as registry,
-        contextlib.closing(Symbols(process)) as symbols,
-    ):
-        with (
-            only_one(registry),
-            leased(registry, settings) as renew,
-        ):
-            words = command_line(process)
-            looks = [look(registry, slices)]
-            for _ in range(2 if growth else 1):
-                wait(registry, seconds, symbols, signals, renew)
-                looks.append(look(registry, slices))
-                if growth and len(looks) == 2 and (signals or not alive(registry)):
-                    raise KmemError(
-                        f"--growth: the first profile of process {process} was ended, so there is"
-                        " nothing to compare with"
-                    )
-            living = read_living(registry)
-            symbols.python_names = read_names(registry)
-        before, after = looks[-2:]
-        rows = rows_between(before, after, symbols)
-        if growth:
-            rows = subtract(rows, rows_between(looks[0], before, symbols))
-        ages = None if living is None else ages_of(living, symbols.frames)
-    duration, sliced = after.time_ns - before.time_ns, after.sliced_ns - before.sliced_ns
-    if slices and not sliced:
-        raise KmemError(
-            f"--slices {slices}: process {process} had none; expected one with a reclaim thread"
-            " (docs/profiles.md)"
-        )
+    with only_one(registry), leased(registry, settings) as renew:
+        slices = settings.get("profile_slices", 0)
+        looks = [look(registry, slices)]
+        for _ in range(2 if growth else 1):
+            wait(registry, seconds, symbols, signals, renew)
+            looks.append(look(registry, slices))
+            if growth and len(looks) == 2 and (signals or not alive(registry)):
+                raise KmemError(
+                    f"--growth: the first profile of process {registry.process} was ended, so there"
+                    " is nothing to compare with"
+                )
+        living = read_living(registry)
+        symbols.python_names = read_names(registry)
+    return looks, living
+
+
+def remarks(looks: list[Look], rows: list[Row], slices: int, notes: list[str]) -> list[str]:
+    """How the sampling went, a line each."""
+    before, after = looks[-2:]
     samples = sum(
         counts.since(before.stacks.get(stack, Counts())).samples
         for stack, counts in after.stacks.items()
@@ -206,15 +201,68 @@ def take(
             f"there was no room for {after.missed} samples since sampling began, so more"
             " may be in use than is shown; expected a coarser interval"
         )
-    said += symbols.notes or []
+    said += notes
     if not samples and not rows:
         said.append("nothing was sampled; a finer --interval takes more samples")
     if slices:
-        said.append(f"slices were {sliced / duration:.1%} of the time")
+        share = (after.sliced_ns - before.sliced_ns) / (after.time_ns - before.time_ns)
+        said.append(f"slices were {share:.1%} of the time")
+    return said
+
+
+def take(
+    process: int,
+    *,
+    seconds: float,
+    interval: int | None,
+    slices: int,
+    growth: bool,
+    signals: list[int],
+) -> tuple[Profile, list[str]]:
+    """Sample a process, and say how that went; for growth twice, and the first is the base.
+
+    @interval: None for that of the program.
+    @signals: the profile ends earlier when there is one.
+    """
+    with (
+        open_process(process, writable=True) as registry,
+        contextlib.closing(Symbols(process)) as symbols,
+    ):
+        interval = interval or read_sample_interval(registry) or INTERVAL
+        settings = {"profile_interval": interval} | ({"profile_slices": slices} if slices else {})
+        words = command_line(process)
+        looks, living = sampled(
+            registry, symbols, settings, seconds=seconds, growth=growth, signals=signals
+        )
+        ended = not alive(registry)
+        before, after = looks[-2:]
+        rows = rows_between(before, after, symbols)
+        if growth:
+            rows = subtract(rows, rows_between(looks[0], before, symbols))
+        ages = None if living is None else ages_of(living, symbols.frames)
+    if slices and after.sliced_ns == before.sliced_ns:
+        raise KmemError(
+            f"--slices {slices}: process {process} had none; expected one with a reclaim thread"
+            " (docs/profiles.md)"
+        )
+    notes = list(symbols.notes or [])
+    if ended:
+        notes.append(
+            f"process {process} has ended, or became another program; what it freed before is"
+            " not in use"
+        )
     source = f"process {process}"
-    comment = f"libkmem, {source}: {words}"
-    made = Profile(rows, source, interval, before.time_ns, duration, comment, growth, ages)
-    return made, said
+    made = Profile(
+        rows,
+        source,
+        interval,
+        before.time_ns,
+        after.time_ns - before.time_ns,
+        f"libkmem, {source}: {words}",
+        growth,
+        ages,
+    )
+    return made, remarks(looks, rows, slices, notes)
 
 
 def from_file(path: Path) -> Profile:
@@ -231,11 +279,24 @@ def from_file(path: Path) -> Profile:
     return Profile(rows, path.name, saved.period, saved.time_ns, saved.duration_ns, saved.comment)
 
 
+def from_source(path: Path) -> Profile:
+    """The profile in a file that stands where a process may stand."""
+    try:
+        return from_file(path)
+    except KmemError as error:
+        if path.exists():
+            raise
+        # It may be the name of a program.
+        raise KmemError(
+            f"{error}; expected a process id (kmem ps lists them), or a NAME.pb.gz"
+        ) from None
+
+
 def profile(
     source: int | Path,
     *,
     seconds: float,
-    interval: int,
+    interval: int | None,
     slices: int,
     outputs: list[Path],
     view: str,
@@ -244,8 +305,7 @@ def profile(
     by: str = "site",
 ) -> None:
     """Profile a process, or read a profile; write its files, or print its largest call sites."""
-    if not LEAST <= interval <= MOST:
-        raise BadUsage(f"--interval {interval}: expected {LEAST} to {MOST} bytes")
+    check_interval("--interval ", interval)
     if growth and (base is not None or isinstance(source, Path)):
         raise BadUsage("--growth: expected a process, and no --base")
     by_thread = by == "thread"
@@ -256,7 +316,7 @@ def profile(
     earlier = None if base is None else from_file(base)
     said: list[str] = []
     if isinstance(source, Path):
-        made = from_file(source)
+        made = from_source(source)
     else:
         # Without this the program would stay under sampling until the lease is over.
         end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)

@@ -76,12 +76,16 @@ def print_tables(profile: Profile, view: str, *, by_thread: bool) -> None:
     signed = profile.is_difference
     shown = f"growth of {title}" if signed else title
     console = wide_console()
-    if by_thread:
-        console.print(threads_table(profile.rows, column, shown, signed=signed))
-        return
     ages = profile.ages if view == "live" and not signed else None
-    console.print(sites_table(profile.rows, column, shown, signed=signed, ages=ages))
-    if ages is None:
+    if by_thread:
+        made = threads_table(profile.rows, column, shown, signed=signed)
+    else:
+        made = sites_table(profile.rows, column, shown, signed=signed, ages=ages)
+    if made.row_count:
+        console.print(made)
+    else:
+        console.print(f"no {shown} in what was sampled")
+    if by_thread or ages is None:
         return
     if found := suspects(ages):
         console.print(suspects_table(found, ages.old_ms))

@@ -28,7 +28,7 @@ import typer
 
 from kmem.common.errors import BadUsage, KmemError, SayOnce
 from kmem.common.signals import end_as_by_ctrl_c
-from kmem.live.profile import LEAST, MOST, signals_kept, take
+from kmem.live.profile import check_interval, signals_kept, take
 from kmem.live.profile_files import TYPES, Profile, pprof_of
 from kmem.live.receivers import Poster
 from kmem.live.tokens import read_token
@@ -157,7 +157,7 @@ class Profiler:
     """Takes profiles of the chosen processes and sends them."""
 
     def __init__(
-        self, servers: Sequence[Profiles], chosen: Chosen, seconds: float, interval: int
+        self, servers: Sequence[Profiles], chosen: Chosen, seconds: float, interval: int | None
     ) -> None:
         self.servers, self.chosen = servers, chosen
         self.seconds, self.interval = seconds, interval
@@ -206,13 +206,44 @@ class Profiler:
         return sent
 
 
+def check_push(
+    *,
+    for_profiles: bool,
+    for_metrics: bool,
+    processes: list[int],
+    pattern: str,
+    seconds: float,
+    interval: int | None,
+    rounds: int,
+    every: float,
+) -> None:
+    """Refuse options that are out of their range, or are for a server that is not given."""
+    if not (for_profiles or for_metrics):
+        raise BadUsage("push: expected a URL for profiles, --profiles URL or --metrics URL")
+    for name, given in (("seconds", seconds), ("every", every)):
+        if not SECONDS_LEAST <= given <= SECONDS_MOST:
+            raise BadUsage(
+                f"push: --{name} {given:g}: expected {SECONDS_LEAST:g} to {SECONDS_MOST:g}"
+            )
+    check_interval("push: --interval ", interval)
+    if for_profiles:
+        return
+    for option, is_given in (
+        ("process", processes),
+        ("name", pattern != "*"),
+        ("rounds", rounds),
+    ):
+        if is_given:
+            raise BadUsage(f"push: --{option} is for profiles; expected a URL for them, too")
+
+
 def push(
     url: str | None,
     *,
     processes: list[int],
     pattern: str,
     seconds: float,
-    interval: int,
+    interval: int | None,
     token_file: Path | None,
     rounds: int,
     profiles: str | None,
@@ -220,24 +251,16 @@ def push(
     every: float,
 ) -> None:
     """Send profiles to URL and to `profiles`, and metrics to another; any may be None."""
-    if url is None and profiles is None and metrics is None:
-        raise BadUsage("push: expected a URL for profiles, --profiles URL or --metrics URL")
-    if not SECONDS_LEAST <= seconds <= SECONDS_MOST:
-        raise BadUsage(
-            f"push: --seconds {seconds:g}: expected {SECONDS_LEAST:g} to {SECONDS_MOST:g}"
-        )
-    if not SECONDS_LEAST <= every <= SECONDS_MOST:
-        raise BadUsage(f"push: --every {every:g}: expected {SECONDS_LEAST:g} to {SECONDS_MOST:g}")
-    if not LEAST <= interval <= MOST:
-        raise BadUsage(f"push: --interval {interval}: expected {LEAST} to {MOST} bytes")
-    if url is None and profiles is None:
-        for name, given in (
-            ("process", processes),
-            ("name", pattern != "*"),
-            ("rounds", rounds),
-        ):
-            if given:
-                raise BadUsage(f"push: --{name} is for profiles; expected a URL for them, too")
+    check_push(
+        for_profiles=url is not None or profiles is not None,
+        for_metrics=metrics is not None,
+        processes=processes,
+        pattern=pattern,
+        seconds=seconds,
+        interval=interval,
+        rounds=rounds,
+        every=every,
+    )
     token = None if token_file is None else read_token("push", token_file)
     chosen = Chosen(frozenset(processes), pattern)
     servers: list[Profiles] = []

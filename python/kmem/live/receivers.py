@@ -46,7 +46,7 @@ class Receiver:
 
     def __init__(self, url: str) -> None:
         if not is_address(url):
-            raise BadUsage(f"push: {url}: expected http://HOST:PORT or https://HOST")
+            raise BadUsage(f"push: {url or repr(url)}: expected http://HOST:PORT or https://HOST")
         self.url = url.rstrip("/")
         self.lock = threading.Lock()
         self.pause = 0.0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kmem.common.errors import SayOnce
+from kmem.common.processes import title
 from kmem.live.attributes import PLAIN, WRITABLE, most
 from kmem.live.registry.caches import Cache, Moment
 from kmem.live.registry.layout import FLAGS
@@ -194,11 +195,12 @@ def cache_document(cache: Cache, track: CacheTrack) -> Document:
     }
 
 
-def process_row(figures: Figures) -> Document:
+def process_row(figures: Figures, *, titled: bool) -> Document:
     heap = figures.heap
     return {
         "pid": figures.process,
         "command": figures.command,
+        "command_line": title(figures.process) if titled else None,
         "release": figures.release,
         "caches": len(figures.caches),
         "slab_bytes": figures.slab_bytes,
@@ -277,11 +279,14 @@ class Sampler:
                 room = max(min(HISTORIES_OF_PROCESS, of_user), 0)
                 used[figures.user] += room - track.add(figures, moment, room)
 
-    def processes(self, since: float | None = None) -> list[Document]:
-        """@since: growth is from this time on; None: from the first of the last moments on."""
+    def processes(self, since: float | None = None, *, titled: bool = False) -> list[Document]:
+        """@since: growth is from this time on; None: from the first of the last moments on.
+
+        @titled: with the words that each process was started with.
+        """
         with self.lock:
             rows = [
-                process_row(track.figures)
+                process_row(track.figures, titled=titled)
                 | {
                     "history": list(track.slab),
                     "growth": track.growth(start),
@@ -291,7 +296,9 @@ class Sampler:
             ]
         return sorted(rows, key=lambda row: row["slab_bytes"], reverse=True)
 
-    def process(self, process: int, since: float | None = None) -> Document | None:
+    def process(
+        self, process: int, since: float | None = None, *, titled: bool = False
+    ) -> Document | None:
         """All figures of a process; None if it is not there any more."""
         with self.lock:
             track = self.tracks.get(process)
@@ -304,7 +311,7 @@ class Sampler:
                     (cache, track.caches[cache["birth"]]) for cache in track.figures.caches
                 )
             ]
-            return process_row(track.figures) | {
+            return process_row(track.figures, titled=titled) | {
                 "times": list(track.times),
                 "growth": track.growth(start),
                 "grown_since": start,

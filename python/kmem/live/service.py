@@ -36,6 +36,7 @@ FILES = {
     "/formats.js": ("formats.js", "text/javascript; charset=utf-8"),
     "/chart.js": ("chart.js", "text/javascript; charset=utf-8"),
     "/table.js": ("table.js", "text/javascript; charset=utf-8"),
+    "/words.js": ("words.js", "text/javascript; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
 }
 HEADERS = [
@@ -196,12 +197,13 @@ class Service:
                     "now": time.time(),
                     "interval": self.sampler.interval,
                     "writable": self.allow_writes,
-                    "processes": self.sampler.processes(since),
+                    "processes": self.sampler.processes(since, titled=self.knows(environment)),
                 }
             )
         if words[:2] == ["api", "processes"] and len(words) == 3:
             process = process_number(words[2])
-            document = self.sampler.process(process, since_when(environment))
+            titled = self.knows(environment)
+            document = self.sampler.process(process, since_when(environment), titled=titled)
             if document is None:
                 with open_process(process) as registry:
                     read_caches(registry)  # both give the reason if there are no figures
@@ -209,9 +211,13 @@ class Service:
             return as_json(document)
         raise RefusedError(HTTPStatus.NOT_FOUND, f"{path}: there is no such page")
 
-    def check_token(self, environment: Environment, what: str) -> None:
+    def knows(self, environment: Environment) -> bool:
+        """Whether a request has the token."""
         known = (self.token or "").encode()
-        if not known or not hmac.compare_digest(token_of(environment), known):
+        return bool(known) and hmac.compare_digest(token_of(environment), known)
+
+    def check_token(self, environment: Environment, what: str) -> None:
+        if not self.knows(environment):
             place = "of --token-file" if self.guarded else "in the address that serve printed"
             raise RefusedError(HTTPStatus.FORBIDDEN, f"{what} need the token {place}")
 

@@ -10,7 +10,6 @@ from kmem.common.errors import BadUsage
 # Go's name of a profile, and the view of `kmem profile` that comes first in it.
 KINDS = {"heap": "live", "allocs": "rate"}
 SECONDS, SECONDS_MOST = 10.0, 600.0
-INTERVAL = 512 << 10  # bytes between samples
 SITES = 20  # most that are listed
 
 
@@ -34,14 +33,13 @@ def sampled(process: int, query: dict[str, list[str]], *, growth: bool) -> Any:
 
     ImportError if the packages of `kmem profile` are not there.
     """
-    from kmem.live.profile import LEAST, MOST, take
+    from kmem.live.profile import MOST, check_interval, take
 
     if unknown := query.keys() - {"seconds", "interval"}:
         raise BadUsage(f"{min(unknown)[:40]}=: expected seconds= and interval=")
     seconds = number_of(query, "seconds", SECONDS, SECONDS_MOST)
-    interval = int(number_of(query, "interval", INTERVAL, MOST))
-    if interval < LEAST:
-        raise BadUsage(f"interval={interval}: expected {LEAST} to {MOST} bytes")
+    interval = int(number_of(query, "interval", 0, MOST)) if "interval" in query else None
+    check_interval("interval=", interval)
     made, _ = take(process, seconds=seconds, interval=interval, slices=0, growth=growth, signals=[])
     return made
 

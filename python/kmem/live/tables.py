@@ -2,12 +2,14 @@
 """kmem ps and info: the processes that run on libkmem, and the slab table of each."""
 
 import json
+import os
 from dataclasses import asdict
+from operator import itemgetter
 
 import typer
 
 from kmem.common.errors import say
-from kmem.common.processes import command
+from kmem.common.processes import command, title
 from kmem.live.registry.caches import Cache, read_caches
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import on_libkmem, open_process, read_each
@@ -49,6 +51,8 @@ def table_line(row: dict[str, int | str]) -> str:
 
 
 def find_cache(registry: Registry, name: str) -> Cache:
+    # A byte that is no UTF-8 is a surrogate on the command line, and \xNN in a registry's names.
+    name = os.fsencode(name).decode("utf-8", "backslashreplace")
     for cache in read_caches(registry):
         if name in (cache.name, word(cache.name)):
             return cache
@@ -56,11 +60,15 @@ def find_cache(registry: Registry, name: str) -> Cache:
     raise RegistryError(f"process {process} has no cache {name!r} (kmem info {process} lists them)")
 
 
-def process_row(registry: Registry) -> dict[str, int | str]:
+def names_of(process: int) -> dict[str, int | str | None]:
+    return {"command": command(process), "command_line": title(process)}
+
+
+def process_row(registry: Registry) -> dict[str, int | str | None]:
     caches = read_caches(registry)
     return {
         "pid": registry.process,
-        "command": command(registry.process),
+        **names_of(registry.process),
         "caches": len(caches),
         "slab_kib": sum(cache.slab_bytes for cache in caches) >> 10,
         "release": registry.read("head", "release"),
@@ -73,17 +81,16 @@ def show_processes(*, as_json: bool) -> None:
     for refusal in refusals:
         say(refusal)
     seen = {row["pid"] for row in rows}
-    rows += [
-        {"pid": process, "command": command(process), "caches": 0, "slab_kib": 0, "release": "-"}
-        for process in on_libkmem() - seen
-    ]
-    rows.sort(key=lambda row: row["pid"])
+    nothing = {"caches": None, "slab_kib": None, "release": None}
+    rows += [{"pid": process, **names_of(process), **nothing} for process in on_libkmem() - seen]
+    rows.sort(key=itemgetter("pid"))
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
     typer.echo(f"{'PID':>7} {'CACHES':>6} {'SLAB_KIB':>9} {'RELEASE':<8} COMMAND")
     for row in rows:
-        typer.echo("{pid:>7} {caches:>6} {slab_kib:>9} {release:<8} {command}".format(**row))
+        shown = {name: "-" if cell is None else cell for name, cell in row.items()}
+        typer.echo("{pid:>7} {caches:>6} {slab_kib:>9} {release:<8} {command_line}".format(**shown))
 
 
 def read_protection(registry: Registry) -> dict[str, int | str] | None:

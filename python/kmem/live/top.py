@@ -294,17 +294,21 @@ class Top(App[None]):
 
     CSS = """
     Screen { overflow: hidden; }
-    #summary { height: 3; text-wrap: nowrap; text-overflow: ellipsis; }
-    #state { height: 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
-    Rows { height: 1fr; scrollbar-size-vertical: 1; }
+    #summary, #state { height: auto; max-height: 40%; }
+    #state { min-height: 1; text-style: bold; }
+    Rows { height: 1fr; min-height: 3; scrollbar-size-vertical: 1; }
     Help { align: center middle; }
     Help VerticalScroll { width: 90; max-width: 100%; height: auto; max-height: 100%;
         border: solid $primary; padding: 0 1; }
-    #detail { height: 10; display: none; border-top: solid $primary; text-wrap: nowrap;
-        text-overflow: ellipsis; }
+    #detail { height: auto; max-height: 45%; display: none; border-top: solid $primary;
+        text-wrap: nowrap; text-overflow: ellipsis; }
     """
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "quit", "quit")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "quit"),
+        # Ctrl-C ends every other command; Textual's own answer to it names another key.
+        Binding("ctrl+c", "quit", show=False, priority=True),
+    ]
 
     def __init__(self, process: int | None, delay: float, order: str = "c") -> None:
         super().__init__(ansi_color=True)
@@ -348,6 +352,8 @@ def show_top(process: int | None, *, delay: float, order: str, once: bool) -> No
     if not 0.1 <= delay <= 3600:
         raise BadUsage(f"top: --delay {delay:g}: expected 0.1 to 3600 seconds")
     if once:
+        if order == "g":
+            raise BadUsage("top: --sort g: growth needs two looks; expected no --once")
         print_once(process, order)
         return
     app = Top(process, delay, order)

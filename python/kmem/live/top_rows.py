@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kmem.common.processes import title
 from kmem.live.registry.caches import Cache
 from kmem.live.registry.layout import FLAGS
 from kmem.live.tables import table_row, word
@@ -66,13 +67,13 @@ CACHE_COLUMNS = (
     Column("NAME", 0),
     Column("SIZE", 6),
     Column("GROWTH", 7),
-    Column("CALLS/S", 7, 2),
-    Column("OBJS", 8, 3),
-    Column("USE", 4),
-    Column("OBJSIZE", 7, 4),
-    Column("WASTE", 6, 5),
-    Column("SLABS", 6, 6),
-    Column("TREND", TREND_WIDTH, 1),
+    Column("CALLS/S", 7, 3),
+    Column("OBJS", 8, 4),
+    Column("USE", 4, 1),
+    Column("OBJSIZE", 7, 5),
+    Column("WASTE", 6, 6),
+    Column("SLABS", 6, 7),
+    Column("TREND", TREND_WIDTH, 2),
 )
 PROCESS_COLUMNS = (
     Column("COMMAND", 0),
@@ -91,11 +92,11 @@ NAME_LEAST, NAME_MOST = 16, 48  # columns of the terminal
 # What each column says, for the help.
 MEANINGS = {
     "NAME": "the cache; size classes of malloc are kmalloc-SIZE",
-    "COMMAND": "the program",
+    "COMMAND": "the program, and the words that it was started with",
     "PID": "number of the process",
     "SIZE": "memory in slabs, the cache's whole pages",
-    "GROWTH": "change of SIZE over the moments that TREND shows and some before",
-    "CALLS/S": "allocations and frees a second, at least: pairs within a sheaf are not seen",
+    "GROWTH": "change of SIZE over the moments of TREND, and some before",
+    "CALLS/S": "allocations and frees a second, at least: a sheaf hides pairs",
     "OBJS": "objects that the slabs have room for",
     "USE": "share of these that are in use or kept ready for a CPU",
     "OBJSIZE": "bytes that an object takes, with padding",
@@ -104,6 +105,17 @@ MEANINGS = {
     "RSS": "resident memory of the whole process",
     "CACHES": "number of caches",
     "TREND": "SIZE at the last moments, from 0 up to the largest of them",
+}
+
+
+# And what the lines above the table say.
+SUMMARY_MEANINGS = {
+    "objects": "in use or kept ready for a CPU, of those with room in slabs",
+    "waste": "the sum of WASTE",
+    "held": "slabs, large blocks, and free pages not given back yet",
+    "large": "blocks above the classes of malloc, up to 32 MiB",
+    "huge": "larger blocks, in mappings of their own",
+    "sheaf": "a store of free objects of a CPU; it serves most calls",
 }
 
 
@@ -149,7 +161,7 @@ def cache_rows(figures: Figures, order: Order, history: History, rates: Rates) -
         cells = [
             word(cache.name),
             short_bytes(cache.slab_bytes),
-            short_bytes(history.growth(birth), sign=True),
+            history.shown_growth(birth),
             rates.shown(birth),
             str(cache.objects),
             f"{use_percent(cache)}%",
@@ -162,14 +174,19 @@ def cache_rows(figures: Figures, order: Order, history: History, rates: Rates) -
     return rows
 
 
+def short_title(process: int) -> str:
+    text = title(process)
+    return text if len(text) <= NAME_MOST else text[: NAME_MOST - 1] + "…"
+
+
 def process_rows(processes: Sequence[Figures], history: History, rates: Rates) -> list[Row]:
     rows = []
     for figures in sorted(processes, key=lambda figures: figures.slab_bytes, reverse=True):
         cells = [
-            figures.command,
+            short_title(figures.process),
             str(figures.process),
             short_bytes(figures.slab_bytes),
-            short_bytes(history.growth(figures.process), sign=True),
+            history.shown_growth(figures.process),
             rates.shown(figures.process),
             short_bytes(figures.resident_bytes),
             short_bytes(figures.waste_bytes),
@@ -204,7 +221,11 @@ def help_text(columns: Columns) -> str:
             "Columns; a narrow terminal leaves some out",
             *(f"  {column.name:<8} {MEANINGS[column.name]}" for column in columns),
             "",
-            "Keys: enter opens a process or a cache, escape goes back, space looks now, q quits.",
+            "Lines above the table; sizes in bytes, K, M and G are powers of 1024",
+            *(f"  {word:<8} {meaning}" for word, meaning in SUMMARY_MEANINGS.items()),
+            "",
+            "Keys: enter opens a process or a cache, escape goes back,",
+            "space looks now, q and Ctrl-C quit.",
             "Caches are sorted by",
             *(f"  {left:<20} {right}".rstrip() for left, right in pairs),
         ]
@@ -235,7 +256,9 @@ def processes_summary(processes: Sequence[Figures]) -> list[str]:
     objects = sum(figures.objects for figures in processes)
     active = sum(figures.active for figures in processes)
     return [
-        f"All {len(processes)} processes on libkmem that can be seen",
+        f"All {len(processes)} processes on libkmem that can be seen"
+        if processes
+        else "No process on libkmem can be seen",
         f"Slabs   {short_bytes(sum(figures.slab_bytes for figures in processes))}, objects {active}"
         f" of {objects} ({100 * active // max(objects, 1)}%), waste"
         f" {short_bytes(sum(figures.waste_bytes for figures in processes))}",

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
-from kmem.common.processes import command, read_file, start_time
+from kmem.common.processes import command, has_ended, read_file, start_time
 from kmem.live.registry.caches import Cache, facts_of, read_caches
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process, read_each
@@ -104,14 +103,6 @@ def read_figures(registry: Registry) -> Figures:
     )
 
 
-def has_ended(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2]
-        return state.split()[0] in "ZX"
-    except (OSError, IndexError):
-        return True
-
-
 def read_processes(refusals: list[str]) -> list[Figures]:
     """All visible processes, by process number. A process that ends meanwhile is left out.
 
@@ -183,6 +174,11 @@ class History:
     def growth(self, key: int) -> int:
         track = self.tracks.get(key)
         return track.growth if track else 0
+
+    def shown_growth(self, key: int) -> str:
+        """The growth in at most five letters; - as long as there was a single look."""
+        track = self.tracks.get(key)
+        return short_bytes(track.growth, sign=True) if track and len(track.bytes) > 1 else "-"
 
     def values(self, key: int) -> list[int]:
         track = self.tracks.get(key)

@@ -3,7 +3,8 @@
 
 The folder is removed once there is a trace of its events. It stays if no trace could be made, or if
 the command was killed: `kmem record recover` makes the trace later, from a folder that no command
-has locked.
+has locked. A trace that goes to a device or a pipe has no place beside it: its folder is among the
+temporary files, and nothing of it is kept.
 """
 
 import fcntl
@@ -46,12 +47,24 @@ def locked(folder: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
+def is_no_file(out: Path) -> bool:
+    return out.exists() and not out.is_file()
+
+
+def place_of(out: Path) -> Path:
+    """The folder of a work folder."""
+    return Path(tempfile.gettempdir()) if is_no_file(out) else out.resolve().parent
+
+
 @contextmanager
-def removed_after(folder: Path) -> Iterator[None]:
-    """Make the folder and remove it at the end, unless it holds a recording without a trace."""
+def removed_after(folder: Path, out: Path) -> Iterator[None]:
+    """Remove the folder at the end, unless it holds a recording without a trace."""
     try:
         yield
     except Unmade as error:
+        if is_no_file(out):
+            shutil.rmtree(folder, ignore_errors=True)
+            raise KmemError(f"{error}; what was recorded is lost, as {out} is no file") from None
         words = shlex.join(["kmem", "record", "recover", str(folder)])
         raise KmemError(f"{error}; what was recorded is kept: {words} --out FILE") from None
     except BaseException:
@@ -65,8 +78,8 @@ def work_folder(out: Path, about: dict[str, Any]) -> Iterator[Path]:
     """A folder beside the trace, so that raw events are on the disk that the user chose."""
     tell_of_others(out)
     try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=out.resolve().parent))
-        with locked(folder), removed_after(folder):
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place_of(out)))
+        with locked(folder), removed_after(folder, out):
             write_about(folder, out, about)
             yield folder
     except OSError as error:
@@ -84,7 +97,7 @@ def write_about(folder: Path, out: Path, about: dict[str, Any]) -> None:
 
 def tell_of_others(out: Path) -> None:
     """Tell of recordings in folders beside this trace that no command makes a trace of."""
-    for folder in sorted(out.resolve().parent.glob(f"{PREFIX}*")):
+    for folder in sorted(place_of(out).glob(f"{PREFIX}*")):
         with suppress(OSError), locked(folder) as ours:
             if ours and has_events(folder):
                 words = shlex.join(["kmem", "record", "recover", str(folder)])

@@ -13,6 +13,7 @@ from typing import Any
 
 from kmem.common.errors import BadUsage, KmemError, say
 from kmem.common.files import whole
+from kmem.common.library_options import check_options
 from kmem.common.processes import is_mapped
 from kmem.common.signals import end_as_by_ctrl_c
 from kmem.common.tree import BUILD, LAUNCHER, build
@@ -79,6 +80,7 @@ def record_program(
     """The program's exit status, as a shell has it."""
     end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     build()
+    check_options("record", options)
     if not PROGRAM_TOOL.exists():
         raise KmemError("record: traces need libzstd; install libzstd-dev and run make build")
     check_out(out)

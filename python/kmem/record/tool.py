@@ -30,9 +30,18 @@ def run_tool(tool: Path, *arguments: str | Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout or "{}"))
 
 
+def is_descriptor(out: Path) -> bool:
+    """Whether the path names a file that this process has open, as /dev/stdout does."""
+    named = [out, out.readlink()] if out.is_symlink() else [out]
+    folders = [path.absolute().parent.resolve() for path in named]
+    return any(folder.name == "fd" and Path("/proc") in folder.parents for folder in folders)
+
+
 def check_out(out: Path) -> None:
     if reason := why_not_written(out):
         raise KmemError(f"record: --out {out}: {reason}; expected a file to write")
+    if is_descriptor(out):  # another process writes the trace, and has other files
+        raise KmemError(f"record: --out {out}: an open file of this command; expected its name")
 
 
 def shown(counts: dict[str, Any]) -> str:

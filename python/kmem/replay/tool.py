@@ -53,7 +53,7 @@ def run(
     return document, speed
 
 
-def check_options(texts: Sequence[str]) -> None:
+def refuse_file_options(texts: Sequence[str]) -> None:
     """Refuse options that write files: the tool itself would write them, not the replay."""
     for entry in ",".join(texts).replace("\n", ",").split(","):
         if entry.partition("=")[0] in FILE_OPTIONS:

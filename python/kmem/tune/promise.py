@@ -74,6 +74,18 @@ def promise_of(
     return Promise(memory.wider(margin(defaults)), Change(time.median, least, most))
 
 
+# Recordings do not say which bytes of a block were written, and a replay writes all of them.
+UNWRITTEN = (
+    "engine=slob: a replay counts blocks as written whole. A program that leaves much of its large"
+    " blocks unwritten may save nothing: gcc was promised 2 MiB, 5% of its process, and saved none."
+)
+
+
+def doubts_of(kmem_options: str) -> list[str]:
+    """What is known to make a promise wrong, for the options that it was seen with."""
+    return [UNWRITTEN] if "engine=slob" in kmem_options.split(",") else []
+
+
 def signed(change: Change, unit: float, digits: int) -> str:
     """As -0.31 (-0.35 to -0.30); a single value without an interval."""
     middle, low, high = (

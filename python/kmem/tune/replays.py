@@ -11,6 +11,7 @@ from typing import Any
 from kmem.common.errors import KmemError
 from kmem.common.signals import handle
 from kmem.common.spread import run_program
+from kmem.common.text import printable
 from kmem.replay.tool import TOOLS
 from kmem.tune.search import Search, ratios_of
 from kmem.tune.study import Trial
@@ -91,9 +92,10 @@ class Replays:
         figures = self.search.figures(answer["documents"])
         if self.defaults is None:
             self.defaults = figures
-        if any(one["modelled_ns"] == 0 or one["memory_bytes"] == 0 for one in self.defaults):
-            self.found[options] = (None, "a trace has nothing to replay")
-            return
+        for one in self.defaults:
+            if one["modelled_ns"] == 0 or one["memory_bytes"] == 0:
+                self.found[options] = (None, f"{printable(one['trace'])} has nothing to replay")
+                return
         # The table of costs has no cost of anything that these options do.
         if any(one["modelled_ns"] == 0 for one in figures):
             self.found[options] = (None, "the costs model no time of it")

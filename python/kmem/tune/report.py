@@ -8,11 +8,12 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from kmem.common.console import wide_console
-from kmem.tune.promise import lines_of, promise_of
+from kmem.tune.promise import doubts_of, lines_of, promise_of
 from kmem.tune.replays import Replays
 from kmem.tune.search import Search
 from kmem.tune.study import Trial, pareto
 
+LITTLE_NS = 100_000  # some thousand calls
 WIDTH = 120  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 NOTE = (
@@ -73,7 +74,21 @@ def promise_lines(document: Mapping[str, Any]) -> list[str]:
         return []
     promise = promise_of(figures, document["defaults"]["traces"])
     process = document["process"]
-    return lines_of(promise, len(figures), process["resident_bytes"], process["cpu_seconds"])
+    return [
+        *lines_of(promise, len(figures), process["resident_bytes"], process["cpu_seconds"]),
+        *doubts_of(document["chosen"]["kmem_options"]),
+    ]
+
+
+def doubt_of_little(document: Mapping[str, Any]) -> list[str]:
+    """Traces of a few calls have no more than the library's start."""
+    nanoseconds = sum(one["modelled_ns"] for one in document["defaults"]["traces"])
+    if nanoseconds >= LITTLE_NS:
+        return []
+    return [
+        f"The traces have {nanoseconds / 1e6:.3f} ms of modelled time, too little to choose options"
+        " by: record more of the program."
+    ]
 
 
 def show(document: Mapping[str, Any], costs_name: str) -> None:
@@ -116,6 +131,6 @@ def show(document: Mapping[str, Any], costs_name: str) -> None:
     mean = ", geometric means over the traces" if len(chosen["traces"]) > 1 else ""
     kinds = dict.fromkeys(PAGES[one["memory_is"]] for one in chosen["traces"])
     say(NOTE.format(costs=costs_name, mean=mean, pages=" or ".join(kinds)))
-    for text in promise_lines(document):
+    for text in (*promise_lines(document), *doubt_of_little(document)):
         say(text)
     say(f"KMEM_OPTIONS={chosen['kmem_options']}")

@@ -136,6 +136,7 @@ function draw() {
   for (let box = zoomed.parent; box; box = box.parent) path.unshift(box);
   for (const box of path) put(box, 0, 1);
   if (root.size) down(zoomed, 0, 1);
+  else graph.textContent = data.signed ? "Nothing grew and nothing shrank in what was sampled." : "Nothing was sampled.";
   graph.style.height = `${ROW * (deepest + 1)}px`;
   graph.classList.toggle("searching", words !== "");
   at("whole").disabled = zoomed === root;

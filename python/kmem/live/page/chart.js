@@ -20,16 +20,18 @@ function replaceKeepingFocus(place, children) {
   [...place.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus({ preventScroll: true });
 }
 
-// The least of 1, 2, 2.5 or 5 times a power of ten (of 1024 and two, for bytes) above value / 4.
+// The least of 1, 2, 2.5 or 5 times a power of ten (of 1024 and two, for bytes) above value / 4; whole, as all
+// axes are of whole numbers.
 function step(value, binary) {
-  const wanted = Math.max(value / 4, binary ? 1 : 1e-9);
+  const wanted = Math.max(value / 4, 1);
   if (binary) return 2 ** Math.ceil(Math.log2(wanted));
   const power = 10 ** Math.floor(Math.log10(wanted));
-  return [1, 2, 2.5, 5, 10].find((times) => times * power >= wanted) * power;
+  return [1, 2, 2.5, 5, 10].find((times) => times * power >= wanted && Number.isInteger(times * power)) * power;
 }
 
 // series: [{name, color, values}], values as many as times or fewer (then of the last times);
-// null is a gap. options: stacked, format, binary, pick (called with a series' name).
+// null is a gap. options: stacked, format, binary, most (the end of the axis; else the largest value's), pick (called
+// with a series' name).
 function drawChart(svg, times, series, options) {
   const width = svg.clientWidth || 400, height = svg.clientHeight || 190;
   const bottom = height - EDGE.bottom, right = width - EDGE.right;
@@ -43,7 +45,7 @@ function drawChart(svg, times, series, options) {
     base[at] += value ?? 0;
     return base[at];
   }));
-  const most = Math.max(1, ...tops.flat().filter((value) => value !== null));
+  const most = options.most ?? Math.max(1, ...tops.flat().filter((value) => value !== null));
   const tick = step(most, options.binary);
   const top = Math.ceil(most / tick) * tick;
   const first = times[0] ?? 0, last = times.at(-1) ?? 1;

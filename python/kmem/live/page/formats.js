@@ -5,7 +5,7 @@
 function bytes(value) {
   let letter = 0;
   while (value >= 1024 && letter < 5) { value /= 1024; letter++; }
-  return `${letter && value < 10 ? value.toFixed(1) : Math.round(value)}${["", " KiB", " MiB", " GiB", " TiB", " PiB"][letter]}`;
+  return `${letter && value < 10 ? value.toFixed(1) : Math.round(value)}${[value ? " B" : "", " KiB", " MiB", " GiB", " TiB", " PiB"][letter]}`;
 }
 
 function count(value) {

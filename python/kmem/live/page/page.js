@@ -4,6 +4,7 @@
 "use strict";
 
 const SHOWN = 8; // caches with a colour of their own; the rest is one series
+const NAME_MOST = 80; // letters
 const find = (name) => document.getElementById(name);
 
 let chosenProcess = null; // text of its number; null: all processes
@@ -50,6 +51,12 @@ function go(process, cache) {
   history.pushState(null, "", address(process, cache));
   render();
   if (other) refresh();
+}
+
+// The words that a process was started with are told to those who have the token.
+function nameOf(process) {
+  const name = process.command_line ?? process.command;
+  return name.length > NAME_MOST ? `${name.slice(0, NAME_MOST - 1)}…` : name;
 }
 
 function share(one) {
@@ -167,7 +174,7 @@ function showCharts(process) {
   const total = (history) => sum(process.caches, history, times.length);
   drawChart(find("fast"), times, [
     { name: "at least", color: color(2), values: shares(total("fast"), total("slow")) },
-  ], { format: percent });
+  ], { format: percent, most: 100 });
   const share = document.createElement("b");
   share.textContent = "Fast-path share. ";
   find("share").replaceChildren(share, process.fast_path.share === null ? process.fast_path.why
@@ -180,6 +187,7 @@ function attributeRow(cache, name) {
   const value = document.createElement("output"), most = cache.attributes.writable[name];
   row.dataset.name = name;
   label.textContent = name;
+  if (name in ATTRIBUTES) label.title = ATTRIBUTES[name];
   row.append(label, value);
   if (most === undefined || !writable || !token) return row;
   const form = document.createElement("form"), field = document.createElement("input"), button = document.createElement("button");
@@ -222,6 +230,7 @@ function showCache(process) {
     editing = cache.birth;
     say("answer", writable && !token ? "Changes need the address that kmem serve printed, with its token." : "");
     find("attributes").replaceChildren(...names.map((name) => attributeRow(cache, name)));
+    for (const name of names) if (name in ATTRIBUTES) addWord(find("attribute-words"), name, ATTRIBUTES[name]);
   }
   for (const row of find("attributes").children)
     row.querySelector("output").textContent = cache.attributes.values[row.dataset.name] ?? "";
@@ -236,7 +245,7 @@ function showCache(process) {
   find("cache-fast").parentElement.hidden = cache.fast_share === null;
   drawChart(find("cache-fast"), process.times, [
     { name: "at least", color: color(2), values: shares(cache.history.fast, cache.history.slow) },
-  ], { format: percent });
+  ], { format: percent, most: 100 });
 }
 
 // Asks for a profile of the process that is shown, which takes `seconds`, and says how it went.
@@ -319,7 +328,7 @@ function fillSelect(select, wanted, chosen) {
 
 function showChoices(list) {
   const processes = [["", "all processes"], ...list.map((process) =>
-    [String(process.pid), `${process.pid} ${process.command}, ${bytes(process.slab_bytes)}`])];
+    [String(process.pid), `${process.pid} ${nameOf(process)}, ${bytes(process.slab_bytes)}`])];
   if (chosenProcess !== null && !processes.some(([value]) => value === chosenProcess))
     processes.push([chosenProcess, `${chosenProcess}, ended`]);
   fillSelect(find("process"), processes, chosenProcess ?? "");
@@ -333,7 +342,7 @@ function showAll(processes) {
     ...process, use: share(process), held_bytes: process.heap ? process.heap.held_bytes : null,
   })), {
     key: (process) => String(process.pid), href: (process) => address(String(process.pid), null),
-    pick: (process) => go(String(process.pid), null), text: (process) => process.command,
+    pick: (process) => go(String(process.pid), null), text: nameOf,
   });
 }
 
@@ -431,4 +440,5 @@ readAddress();
 if (since) orderBy("growth");
 layOut(find("processes"), render);
 layOut(find("caches"), render);
+for (const [term, meaning] of WORDS) addWord(find("words"), term, meaning);
 run();

@@ -18,7 +18,7 @@ const OF_BOTH = [
 ];
 const TABLES = {
   processes: [
-    ["process", "command", plain, "The program's name. Its link shows its caches."],
+    ["process", "command", plain, "The program, for readers with the token with the words that it was started with. Its link shows its caches."],
     ["number", "pid", plain, "The process's number, as ps shows it."],
     ...OF_BOTH,
     ["held", "held_bytes", known(bytes), "Pages of slabs and large blocks, and freed pages that the system does not have back yet."],
@@ -28,7 +28,7 @@ const TABLES = {
   caches: [
     ["cache", "name", plain, "A cache holds objects of one size. Its link shows its history and attributes."],
     ...OF_BOTH,
-    ["object size", "object_size", count, "Bytes of an object that the program may use."],
+    ["object size", "object_size", (value) => `${count(value)} B`, "Bytes of an object that the program may use."],
     ["slabs", "slabs", count, "Slabs of the cache."],
     ["partial", "partial", count, "Slabs that have free objects and wait in the list of their node."],
     ["taken", "taken", count, "Objects that sheaves took from slabs, since the cache exists."],
@@ -61,11 +61,7 @@ function layOut(table, changed) {
     button.addEventListener("click", () => { orders[table.id] = key; changed(); });
     head.append(button);
     table.querySelector("thead tr").append(head);
-    if ([...words.querySelectorAll("dt")].some((term) => term.textContent === title)) continue;
-    const term = document.createElement("dt"), text = document.createElement("dd");
-    term.textContent = title;
-    text.textContent = meaning;
-    words.append(term, text);
+    addWord(words, title, meaning);
   }
 }
 

@@ -2,7 +2,7 @@
 """The caches that a registry tells of: their records, and the sums over their nodes and slots."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -247,41 +247,70 @@ def facts_of(registry: Registry) -> Facts:
     return kept.facts
 
 
+def copies(registry: Registry) -> Iterator[tuple[bytes, bytes]]:
+    """Pairs of copies, one right behind the other, as long as there is time for more."""
+    deadline = time.thread_time() + COPY_SECONDS
+    for _ in range(COPIES):
+        if time.thread_time() > deadline:
+            raise RegistryError(f"{registry.path}: takes too long to be read")
+        yield registry.copy(), registry.copy()
+
+
+class Slots(NamedTuple):
+    """The records of slots in two copies, which are of the same caches in both."""
+
+    births: npt.NDArray[np.uint64]
+    earlier: npt.NDArray[np.void]
+    later: npt.NDArray[np.void]
+
+
+def slots_of_both(registry: Registry, earlier: bytes, copy: bytes, places: Offsets) -> Slots | None:
+    """None if a record's cache changed between the copies, which is rare.
+
+    A new cache gets a new record at the end, which makes the copy longer.
+    """
+    if len(earlier) != len(copy):
+        return None
+    later = rows_at(registry, copy, "slot", places)
+    earlier_rows = rows_at(registry, earlier, "slot", places)
+    births = column(registry, later, "slot", "birth")
+    if not np.array_equal(births, column(registry, earlier_rows, "slot", "birth")):
+        return None
+    return Slots(births, earlier_rows, later)
+
+
 def read_caches(registry: Registry) -> list[Cache]:
     """All caches, newest first.
 
     Counts of returned objects come from an earlier copy than counts of taken objects, so they are
     never larger.
     """
-    deadline = time.thread_time() + COPY_SECONDS
-    for _ in range(COPIES):
-        if time.thread_time() > deadline:
-            raise RegistryError(f"{registry.path}: takes too long to be read")
-        earlier, copy = registry.copy(), registry.copy()
+    for earlier, copy in copies(registry):
         known = same_as_before(registry, earlier, copy)
         if known is not None:
             return known
         records = registry.records(copy)
-        slots = np.array(records[RECORD_SLOT], np.int64)
-        rows = rows_at(registry, copy, "slot", slots)
-        births = column(registry, rows, "slot", "birth")
-        # If a record's cache changed between the copies, read again. That is rare; a new cache gets
-        # a new record at the end, which makes the copy longer.
-        if len(earlier) == len(copy):
-            earlier_rows = rows_at(registry, earlier, "slot", slots)
-            if np.array_equal(births, column(registry, earlier_rows, "slot", "birth")):
-                break
-    else:
-        raise RegistryError(f"{registry.path}: caches come and go too fast to be read")
-    given = sum_by(births, column(registry, earlier_rows, "slot", "given"))
-    taken = sum_by(births, column(registry, rows, "slot", "taken"))
+        slots = slots_of_both(registry, earlier, copy, np.array(records[RECORD_SLOT], np.int64))
+        if slots is not None:
+            found = caches_of(registry, earlier, copy, records[RECORD_CACHE], slots)
+            found.sort(key=lambda cache: cache["birth"], reverse=True)
+            keep(registry, copy, found)
+            return found
+    raise RegistryError(f"{registry.path}: caches come and go too fast to be read")
+
+
+def caches_of(
+    registry: Registry, earlier: bytes, copy: bytes, offsets: Sequence[int], slots: Slots
+) -> list[Cache]:
+    given = sum_by(slots.births, column(registry, slots.earlier, "slot", "given"))
+    taken = sum_by(slots.births, column(registry, slots.later, "slot", "taken"))
     # An older library has no counts of calls.
     counts_calls = "slow_calls" in registry.parts["slot"]
     slow_calls, fast_calls = (
-        sum_by(births, column(registry, rows, "slot", name)) if counts_calls else {}
+        sum_by(slots.births, column(registry, slots.later, "slot", name)) if counts_calls else {}
         for name in ("slow_calls", "fast_calls")
     )
-    places = np.array(records[RECORD_CACHE], np.int64)
+    places = np.array(offsets, np.int64)
     own_given = column(
         registry, rows_at(registry, earlier, "cache", places), "cache", "given"
     ).tolist()
@@ -290,7 +319,7 @@ def read_caches(registry: Registry) -> list[Cache]:
     if len({row["birth"] for row in caches}) != len(caches):
         raise RegistryError(f"{registry.path}: two caches of one birth")
     nodes = nodes_of(registry, copy, places, [row["nodes"] for row in caches])
-    found = [
+    return [
         Cache(
             offset=at,
             fields=with_texts(registry, copy, row, at),
@@ -300,12 +329,9 @@ def read_caches(registry: Registry) -> list[Cache]:
             slow_calls=slow_calls.get(row["birth"], 0),
             fast_calls=fast_calls.get(row["birth"], 0),
             flags={
-                name: row["flags"] & place.value != 0
+                name: int(row["flags"] & place.value != 0)
                 for name, place in registry.parts["flag"].items()
             },
         )
-        for number, (at, row) in enumerate(zip(records[RECORD_CACHE], caches, strict=True))
+        for number, (at, row) in enumerate(zip(offsets, caches, strict=True))
     ]
-    found.sort(key=lambda cache: cache["birth"], reverse=True)
-    keep(registry, copy, found)
-    return found

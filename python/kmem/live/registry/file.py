@@ -26,7 +26,7 @@ from kmem.live.registry.layout import (
     RegistryError,
     read_layout,
 )
-from kmem.live.registry.owner import Owned, check_owner, opened, why_not_trusted
+from kmem.live.registry.owner import Owned, check_owner, open_file
 
 PAGE_BYTES = 4096  # the library's pages, whatever the machine's are
 RECORD_HEAD = struct.Struct("<II")  # kind and bytes of a record
@@ -56,13 +56,8 @@ class Registry:
         self.copied: bytes | None = None  # of which the caches were read last
         self.shown: bytes | None = None  # read in place of the file
         # O_NONBLOCK: a FIFO would wait for its other end.
-        flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with opened(path.parent) as folder:
-            if process is not None and (reason := why_not_trusted(path.parent, folder)):
-                raise RegistryError(reason)
-            flags |= os.O_RDWR if writable else os.O_RDONLY
-            self.file = os.open(path.name, flags, dir_fd=folder)
-            owner = os.fstat(folder).st_uid
+        flags = os.O_NONBLOCK | os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY)
+        self.file, owner = open_file(path, process, flags)
         try:
             self.status = os.fstat(self.file)
             self.check_file(owner)
@@ -89,10 +84,11 @@ class Registry:
 
     def check_head(self, owned: Owned) -> None:
         """Check that the head names the process and start time that the system gives."""
-        if self.process != owned.process:
+        if self.process != owned.inside:
             raise RegistryError(
-                f"{self.path}: is of process {self.process}; expected process {owned.process}"
+                f"{self.path}: is of process {self.process}; expected process {owned.inside}"
             )
+        self.process = owned.process
         if self.number("head", "start_time") not in (0, owned.started):
             raise RegistryError(f"{self.path}: its process began at another time")
 

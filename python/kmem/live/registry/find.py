@@ -11,10 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from kmem.common.processes import MAPS_MOST_BYTES, is_mapped, start_time
+from kmem.common.processes import MAPS_MOST_BYTES, has_ended, is_mapped, start_time
 from kmem.live.registry.file import CACHES_MOST, Registry
 from kmem.live.registry.layout import RegistryError, UnfinishedError
-from kmem.live.registry.owner import StaleError, files, folders_of, opened, user_of, why_not_trusted
+from kmem.live.registry.owner import (
+    StaleError,
+    files,
+    folders_of,
+    is_mapping,
+    number_inside,
+    opened,
+    user_of,
+    why_not_trusted,
+)
 
 # Limits for all processes of a user in one look; the reader's own processes have none.
 USER_SECONDS = 2.0  # of this thread's work
@@ -73,10 +82,17 @@ def why_not(process: int) -> str:
         user = Path(f"/proc/{process}").stat().st_uid
     except OSError:
         return f"process {process}: there is none"
+    if has_ended(process):
+        return f"process {process} has ended"
     if os.geteuid() not in (0, user):
         return f"process {process} belongs to user {user}; expected one of your own"
     if process not in on_libkmem():
         return f"process {process} does not run on libkmem"
+    if os.geteuid() != 0 and number_inside(process) != process:
+        return (
+            f"process {process} runs on libkmem in a pid namespace of its own, as in a container;"
+            " expected root, or a command that runs there"
+        )
     return why_no_folder(process) or (
         f"process {process} runs on libkmem but has no registry: it has hardly used its heap yet,"
         " has option registry=off, or could not make the file"
@@ -132,7 +148,8 @@ def read_each(read: Callable[[Registry], Value], refusals: list[str]) -> list[Va
     users: dict[Path, Spent] = defaultdict(Spent)
     own = folders_of(os.geteuid())
     for path, process in files():
-        spent = users[path.parent]
+        # All containers have one share.
+        spent = users[Path("/proc") if is_mapping(path) else path.parent]
         foreign = path.parent not in own
         begun = time.thread_time()
         try:

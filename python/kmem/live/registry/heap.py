@@ -82,6 +82,13 @@ def read_guards(registry: Registry) -> Guards | None:
     )
 
 
+def read_sample_interval(registry: Registry) -> int:
+    """Bytes between two samples; 0 if none are taken, or the library is older than samples."""
+    if "profile_interval" not in registry.parts["head"]:
+        return 0
+    return registry.number("head", "profile_interval")
+
+
 @dataclass(frozen=True)
 class SoftLimit:
     """What option soft_limit has done in a process (docs/running.md)."""

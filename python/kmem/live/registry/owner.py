@@ -5,6 +5,10 @@ A registry belongs to the process in its name, and to the user of that process. 
 anything into their folders, and exchange it at any moment. So folders and files are checked after
 they are opened, by their descriptors. A process is checked again afterwards, since its number may
 belong to another process by then.
+
+A process in a pid namespace below the reader's, as in a container, has its registry in the
+container's folders, by its number there. Root opens it through the process's mapping of it, so no
+path is followed that the container has made.
 """
 
 import contextlib
@@ -15,26 +19,48 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kmem.common.processes import is_mapped, read_file, start_time
+from kmem.common.processes import MAPS_MOST_BYTES, is_mapped, read_file, start_time
 from kmem.live.registry.layout import RegistryError
 
 NAMES_MOST = 1 << 15  # names looked at in a folder
 ROOT = 0
 # Lines of /proc/PID/status; the kernel writes a newline in a program's name as "\\n".
 GROUP_AND_USER = re.compile(rb"^Tgid:\t(\d+)$.*?^Uid:\t\d+\t(\d+)\t", re.MULTILINE | re.DOTALL)
+NUMBERS = re.compile(rb"^NSpid:((?:\t\d+)+)$", re.MULTILINE)  # from the reader's namespace inwards
+# The beginning of a registry in /proc/PID/maps: its addresses, and its number in its namespace.
+MAPPED = re.compile(rb"^0*(\w+)-0*(\w+) rw-s 0+ .*/kmem[^/\n]*/\d+\.(\d+)$", re.MULTILINE)
 
 
 class StaleError(RegistryError):
     """The file is of a process that has ended, or was another program."""
 
 
+def status_of(process: int) -> bytes:
+    """/proc/PID/status; empty if there is no such process."""
+    try:
+        return read_file(process, "status")
+    except OSError:
+        return b""
+
+
+def user_in(status: bytes, process: int) -> int | None:
+    found = GROUP_AND_USER.search(status)
+    return int(found[2]) if found and int(found[1]) == process else None
+
+
+def number_in(status: bytes) -> int:
+    found = NUMBERS.search(status)
+    return int(found[1].split()[-1]) if found else 0
+
+
 def user_of(process: int) -> int | None:
     """The effective user of a process; None for a thread, or if the process does not exist."""
-    try:
-        found = GROUP_AND_USER.search(read_file(process, "status"))
-    except OSError:
-        return None
-    return int(found[2]) if found and int(found[1]) == process else None
+    return user_in(status_of(process), process)
+
+
+def number_inside(process: int) -> int:
+    """The number that a process has in its own pid namespace, which differs in a container."""
+    return number_in(status_of(process)) or process
 
 
 def own_namespace() -> int:
@@ -50,6 +76,7 @@ class Owned:
 
     process: int
     started: int
+    inside: int  # its number in its own pid namespace, as its registry has it
 
     def still_maps(self, status: os.stat_result) -> bool:
         """Whether this process still runs, and still uses the file (not after exec)."""
@@ -84,7 +111,7 @@ def check_owner(path: Path, process: int, status: os.stat_result) -> Owned:
         raise RegistryError(f"{path}: has {status.st_nlink} names; expected one")
     if start_time(process) != started:
         raise StaleError(f"process {process}: has ended")
-    return Owned(process, started)
+    return Owned(process, started, number_inside(process))
 
 
 def owner_named(folder: Path) -> str:
@@ -112,13 +139,45 @@ def why_not_trusted(folder: Path, descriptor: int) -> str | None:
     return None
 
 
-def users_of_processes() -> set[int]:
-    found = set()
+def users_and_below() -> tuple[set[int], list[int]]:
+    """The users of all processes, and the processes in pid namespaces below the reader's."""
+    users, below = set(), []
     with os.scandir("/proc") as entries:
-        for entry in entries:
-            if entry.name.isdecimal() and (user := user_of(int(entry.name))) is not None:
-                found.add(user)
-    return found
+        for process in (int(entry.name) for entry in entries if entry.name.isdecimal()):
+            status = status_of(process)
+            if (user := user_in(status, process)) is None:
+                continue
+            users.add(user)
+            if number_in(status) not in (0, process):
+                below.append(process)
+    return users, sorted(below)
+
+
+def mapped_registry(process: int) -> Path | None:
+    """The way to the registry that a process has mapped, whatever file system it is on."""
+    with contextlib.suppress(OSError), Path(f"/proc/{process}/maps").open("rb") as maps:
+        for found in MAPPED.finditer(maps.read(MAPS_MOST_BYTES)):
+            if int(found[3]) == number_inside(process):
+                return Path(f"/proc/{process}/map_files/{found[1].decode()}-{found[2].decode()}")
+    return None
+
+
+def is_mapping(path: Path) -> bool:
+    return path.parent.name == "map_files"
+
+
+def open_file(path: Path, process: int | None, flags: int) -> tuple[int, int]:
+    """The descriptor of a registry, and the user whose folder it is in."""
+    if is_mapping(path):
+        # The kernel's own link to what the process has mapped. A device is not even opened.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise RegistryError(f"{path}: not a regular file")
+        descriptor = os.open(path, flags)
+        return descriptor, os.fstat(descriptor).st_uid
+    with opened(path.parent) as folder:
+        if process is not None and (reason := why_not_trusted(path.parent, folder)):
+            raise RegistryError(reason)
+        return os.open(path.name, flags | os.O_NOFOLLOW, dir_fd=folder), os.fstat(folder).st_uid
 
 
 def some_names(folder: str | int) -> list[str]:
@@ -155,7 +214,7 @@ def mounted_by_users() -> set[Path]:
     return found
 
 
-def folders() -> list[Path]:
+def folders(users: set[int]) -> list[Path]:
     """Folders that may hold registries: the user's own, and for root the folders of all users.
 
     Users with running processes are found by their processes, so nobody can hide them behind many
@@ -163,10 +222,9 @@ def folders() -> list[Path]:
     """
     if os.geteuid() != ROOT:
         return folders_of(os.geteuid())
-    users = users_of_processes() | {ROOT}
     texts = [name.removeprefix("kmem-") for name in some_names("/dev/shm") if name[:5] == "kmem-"]
     texts += some_names("/run/user")
-    users |= {int(text) for text in texts if is_number(text)}
+    users = users | {ROOT} | {int(text) for text in texts if is_number(text)}
     mounts = mounted_by_users()
     return [
         folder
@@ -181,16 +239,24 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 10 and str(int(text)) == text
 
 
-def files() -> Iterator[tuple[Path, int]]:
-    """Files with the name of a registry of this pid namespace, and the process in it."""
+def files(suffix: str = "") -> Iterator[tuple[Path, int]]:
+    """Files NAMESPACE.PROCESS and the suffix, of this pid namespace, and the process in the name.
+
+    Those without a suffix are registries; for root also those of pid namespaces below.
+    """
     namespace = str(own_namespace())
-    for folder in folders():
+    users, below = users_and_below() if os.geteuid() == ROOT else (set[int](), list[int]())
+    for folder in folders(users):
         try:
             with opened(folder) as descriptor:
                 names = [] if why_not_trusted(folder, descriptor) else some_names(descriptor)
         except OSError:
             continue
         for name in sorted(names):
-            before, _, process = name.partition(".")
-            if before == namespace and is_number(process):
-                yield folder / name, int(process)
+            before, _, rest = name.partition(".")
+            number = rest.removesuffix(suffix)
+            if before == namespace and rest.endswith(suffix) and is_number(number):
+                yield folder / name, int(number)
+    for process in below:
+        if not suffix and (path := mapped_registry(process)) is not None:
+            yield path, process

@@ -9,6 +9,7 @@ import fcntl
 import time
 from collections.abc import Iterator, Sequence
 
+from kmem.common.processes import is_stopped
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.layout import RegistryError
 
@@ -108,6 +109,19 @@ def add(registry: Registry, at: int | None, birth: int, attribute: str, value: s
     registry.write("request", "value", at, value.encode())
     registry.write("request", "state", at, REQUEST_PENDING)
     return at
+
+
+def why_no_answer(registry: Registry) -> str:
+    """Why the process has not honoured a request in the time that a command waits."""
+    process = registry.process
+    if not alive(registry):
+        return f"process {process} has ended, or is another program now"
+    if is_stopped(process):
+        return f"process {process} is stopped, by SIGSTOP or a debugger"
+    return (
+        f"process {process} sleeps or allocates little: it has not passed a refill or drain for"
+        f" {WAIT_SECONDS:g} s"
+    )
 
 
 def answer(registry: Registry, request: tuple[int, int], seconds: float) -> tuple[int, int] | None:
