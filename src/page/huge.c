@@ -134,7 +134,7 @@ static void *huge_map(size_t bytes, size_t align)
         huge_drop_changed();
         victims_unmap(&victims);
         if (!added) {
-                system_unmap(start, bytes);
+                system_unmap(start, bytes + guarded_behind());
                 return NULL;
         }
         if (options.thp == THP_ALWAYS)

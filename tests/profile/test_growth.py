@@ -357,6 +357,8 @@ def test_colours_of_a_difference() -> None:
         (["x.pb.gz", "--growth"], "--growth: expected a process, and no --base"),
         (["1", "--growth", "--base", "x.pb.gz"], "--growth: expected a process, and no --base"),
         (["1", "--growth", "-o", "x.collapsed"], ".pb.gz, .html or .svg for a difference"),
+        (["x.pb.gz", "--slices", "5"], "--slices 5: expected a process; x.pb.gz was sampled when"),
+        (["x.pb.gz", "--interval", "512K"], "--interval 524288: expected a process; x.pb.gz was"),
         (["x.pb.gz"], "x.pb.gz: No such file or directory"),
         (["redis-server"], "expected a process id (kmem ps lists them), or a NAME.pb.gz"),
         (["1", "--base", "x.pb.gz"], "x.pb.gz: No such file or directory"),

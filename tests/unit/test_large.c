@@ -16,6 +16,7 @@
 #include "base/metadata.h"
 #include "base/options.h"
 #include "machine/thread.h"
+#include "page/guarded.h"
 #include "page/huge.h"
 #include "page/huge_kept.h"
 #include "page/huge_table.h"
@@ -737,8 +738,14 @@ static void test_table_without_metadata(void **state)
         assert_null(huge_table_find_locked(table_address(length + 1)));
         lock_drop(&huge_lock);
 
-        /* Neither a kept mapping nor, for zeroes, a new mapping becomes a block, or stays. */
-        for (size_t granted = 0; granted < 2; granted++) {
+        /*
+         * Neither a kept mapping nor, for zeroes, a new mapping becomes a block, or stays; nor does
+         * the page behind a guarded one.
+         */
+        for (size_t try = 0; try < 3; try++) {
+                size_t granted = try != 0;
+
+                large_guarded = try == 2;
                 system_wrap.calls_left[CALL_COMMIT] = 0;
                 system_wrap.calls_left[CALL_MAP] = granted;
                 used = address_space_bytes();
@@ -748,6 +755,7 @@ static void test_table_without_metadata(void **state)
                         assert_true(address_space_bytes() <= used);
                 assert_int_equal(huge_table_length(), length);
         }
+        large_guarded = false;
         system_wrap_allow_all();
 
         lock_take(&huge_lock);

@@ -311,6 +311,9 @@ def profile(
     by_thread = by == "thread"
     if by_thread and (growth or view != "live" or isinstance(source, Path)):
         raise BadUsage("--by thread: expected a process, and neither --growth nor --view rate")
+    if isinstance(source, Path) and (interval is not None or slices):
+        given = f"--slices {slices}" if interval is None else f"--interval {interval}"
+        raise BadUsage(f"{given}: expected a process; {source} was sampled when it was written")
     is_difference = growth or base is not None
     check_outputs(outputs, is_difference=is_difference)
     earlier = None if base is None else from_file(base)
