@@ -37,7 +37,8 @@ struct engine_slot {
                                 ENGINE_NO_OBJECT */
         uint32_t carved;   /* objects of the CPU slab below this index have been handed out or
                                 linked; room from here on exists only in a CPU slab */
-        uint32_t partial;  /* CPU partial list, page number of its head, 0 empty */
+        uint32_t partial;  /* CPU partial list, page number of its head, 0 empty; stored atomically,
+                              as percpu_activity reads it and the next without the lock */
         struct page *slab; /* CPU slab or NULL */
         uint64_t taken;    /* objects that left the back end through this slot, cumulative */
         uint64_t given;    /* objects that came back through it, cumulative */

@@ -94,7 +94,7 @@ void partial_list_add(const struct kmem_cache *cache, struct engine_slot *slot, 
         if (cache->count_objects)
                 slab->list_objects = min_of(objects, (uint32_t)LIST_OBJECTS_MAX) & 0xffffff;
         slab->next = slot->partial;
-        slot->partial = page_number(slab);
+        store_relaxed(&slot->partial, page_number(slab));
 }
 
 bool refill_is_enough(const struct kmem_cache *cache, uint32_t pushed, uint32_t free_objects)

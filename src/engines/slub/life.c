@@ -315,7 +315,7 @@ void slub_flush_slot(struct kmem_cache *cache, struct engine_slot *slot)
                 slab_deactivate(cache, slot);
         }
         chain = slot->partial;
-        slot->partial = 0;
+        store_relaxed(&slot->partial, 0);
         lock_drop(&slot->lock);
         node_put_chain(cache, slot, chain, FLUSH_TO_NODE);
         pages_release_deferred();

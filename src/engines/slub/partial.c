@@ -45,7 +45,7 @@ struct page *slot_take_partial(struct kmem_cache *cache, struct engine_slot *slo
         while (slot->partial) {
                 struct page *slab = page_at(slot->partial);
 
-                slot->partial = slab->next;
+                store_relaxed(&slot->partial, slab->next);
                 slab->next = 0;
                 if (node == NODE_ANY || slab->node == node) {
                         slab->prev = 0;
@@ -75,7 +75,7 @@ void slot_put_partial(struct kmem_cache *cache, struct engine_slot *slot, uint32
                                 if (drained)
                                         break;
                                 drained = slot->partial;
-                                slot->partial = 0;
+                                store_relaxed(&slot->partial, 0);
                         }
                         chain = slab->next;
                         partial_list_add(cache, slot, slab);
