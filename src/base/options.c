@@ -476,9 +476,11 @@ static bool take_text(const char *given, char *text)
 static void read_options_file(const char *path, char *text)
 {
         size_t used;
+        int error = file_read_all(path, text, TEXT_BYTES, &used);
 
-        if (!file_read_all(path, text, TEXT_BYTES, &used))
-                FAULT("", "KMEM_OPTIONS=@%s: cannot read this file", path);
+        if (error)
+                FAULT("", "KMEM_OPTIONS=@%s: cannot read this file: %s", path,
+                      message_error(error));
         else if (used == TEXT_BYTES)
                 FAULT("; ignored", "KMEM_OPTIONS=@%s: expected at most %d characters in this file",
                       path, TEXT_BYTES - 1);

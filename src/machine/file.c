@@ -22,7 +22,7 @@ void file_close(long file)
         system_call(SYS_close, file, 0, 0);
 }
 
-bool file_read_all(const char *path, char *text, size_t bytes, size_t *used)
+int file_read_all(const char *path, char *text, size_t bytes, size_t *used)
 {
         long descriptor = system_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC);
         long got = descriptor;
@@ -35,7 +35,7 @@ bool file_read_all(const char *path, char *text, size_t bytes, size_t *used)
                 system_call(SYS_close, descriptor, 0, 0);
         }
         text[min_of(*used, bytes - 1)] = '\0';
-        return got >= 0;
+        return got < 0 ? (int)-got : 0;
 }
 
 bool file_read(const char *path, char *text, size_t bytes)

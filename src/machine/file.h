@@ -11,10 +11,10 @@
 
 /*
  * Reads a file up to its end or @bytes, whichever is less, and stores the number of bytes in *used.
- * The text ends in a zero byte, which replaces the last byte if all of @bytes were used. False if
- * it cannot be read.
+ * The text ends in a zero byte, which replaces the last byte if all of @bytes were used. Returns 0,
+ * or the error if it cannot be read.
  */
-KMEM_HIDDEN bool file_read_all(const char *path, char *text, size_t bytes, size_t *used);
+KMEM_HIDDEN int file_read_all(const char *path, char *text, size_t bytes, size_t *used);
 /* Reads a small file whole; the text ends in a zero byte. False if there is none. */
 KMEM_HIDDEN bool file_read(const char *path, char *text, size_t bytes);
 

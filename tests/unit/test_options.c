@@ -478,7 +478,7 @@ static void files(void **state)
         shows(variable, "expected at most 4095 characters in this file; ignored");
         shows(variable, DEFAULTS);
         unlink(path);
-        shows(variable, "cannot read this file");
+        shows(variable, "cannot read this file: No such file or directory");
         shows(variable, DEFAULTS);
 }
 
