@@ -4,9 +4,11 @@
  * compiles as C++.
  *
  * Threads: every function may be called by any thread at any time, unless it says otherwise. Signal
- * handlers: none may be called from one. After fork: all may be called in the child. Sizes are
- * bytes unless a name says otherwise. A tag in brackets, like (S8-01), is the source of the
- * sentence in front of it: the kernel's rule of that name in docs/kernel-rules.md.
+ * handlers: none may be called from one. After fork: all may be called in the child. A cache is one
+ * that kmem_cache_create returned: with NULL, where a function does not allow it, the process ends
+ * by SIGSEGV, as a kernel would stop. Sizes are bytes unless a name says otherwise. A tag in
+ * brackets, like (S8-01), is the source of the sentence in front of it: the kernel's rule of that
+ * name in docs/kernel-rules.md.
  */
 #ifndef KMEM_H
 #define KMEM_H
