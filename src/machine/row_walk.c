@@ -19,9 +19,10 @@
  * 4. Where the unwinder ends, at code without rows as a program makes it while it runs, the walk goes
  *    on by the frame pointer if that leads up the stack to a word that a call has put there. Code
  *    that has no frame pointer of its own has its caller's, so a frame is left out and none is
- *    made up: a word that looks like a return address by chance is the only exception. AArch64 has
- *    the record anywhere in its frame, so the stack pointer is not known then; the walk goes on by
- *    the frame pointer until a row counts from that.
+ *    made up, with two exceptions: a word that looks like a return address by chance, and an old one
+ *    into code that is gone since it was seen (known_calls). AArch64 has the record anywhere in its
+ *    frame, so the stack pointer is not known then; the walk goes on by the frame pointer until a
+ *    row counts from that.
  *
  * Threads: any, with the program's locks held, also the dynamic linker's; also in signal handlers.
  * glibc answers without a lock from 2.35 on (older_libc.c has the rest).
@@ -349,6 +350,25 @@ static bool follows_call(struct readable *readable, uintptr_t address)
 #endif
 }
 
+/*
+ * Return addresses in code without rows: a call stood in front of each when it was looked at, and the kernel's
+ * code for the return from a signal's handler was not there. Code is looked at once, because the kernel has to be
+ * asked about its page in every walk, and the frames of a stack lie in as many pages. Relaxed: a word is an
+ * address whole, whoever wrote it.
+ */
+enum { KNOWN_BITS = 10 };
+static KMEM_SPARSE uintptr_t known_calls[1 << KNOWN_BITS];
+
+static uintptr_t *place_of_call(uintptr_t address)
+{
+        return &known_calls[(address * 0x9e3779b97f4a7c15u) >> (64 - KNOWN_BITS)];
+}
+
+static bool is_known_call(uintptr_t address)
+{
+        return load_relaxed(place_of_call(address)) == address;
+}
+
 enum { FRAME_BYTES_MOST = 1 << 20 }; /* from a stack pointer to the frame that is found */
 
 /* Invariant 4: to the frame that the frame pointer leads to; false if it leads nowhere. */
@@ -362,7 +382,7 @@ static bool leave_by_frame_pointer(struct readable *readable, struct frame *fram
             !can_read(readable, record) || !can_read(readable, record + WORD))
                 return false;
         address = plain(word_at(record + WORD));
-        if (!follows_call(readable, address))
+        if (!is_known_call(address) && !follows_call(readable, address))
                 return false;
         *frame = (struct frame){
                 .return_address = address,
@@ -390,8 +410,13 @@ static KMEM_NOINLINE enum step leave_slowly(struct readable *readable, struct fr
                 case ROW_FOUND:
                         break;
                 case ROW_NONE:
-                        if (is_signal_return(readable, frame->return_address))
-                                return STEP_UNKNOWN;
+                        if (!is_known_call(frame->return_address)) {
+                                if (is_signal_return(readable, frame->return_address))
+                                        return STEP_UNKNOWN;
+                                if (follows_call(readable, frame->return_address))
+                                        store_relaxed(place_of_call(frame->return_address),
+                                                      frame->return_address);
+                        }
                         return leave_by_frame_pointer(readable, frame) ? STEP_DONE : STEP_END;
                 case ROW_UNKNOWN:
                         return STEP_UNKNOWN;

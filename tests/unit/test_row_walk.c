@@ -642,7 +642,10 @@ static void test_code_at_the_end_of_a_page(void **state)
         munmap(pages, 2 * bytes);
 }
 
-/* A call at the end of a page, and behind it a page that cannot be read. */
+/*
+ * A call at the end of a page, and behind it a page that cannot be read. A place that was looked at before is
+ * not looked at again.
+ */
 static void test_frame_pointer_to_the_end_of_code(void **state)
 {
 #ifdef __aarch64__
@@ -652,18 +655,39 @@ static void test_frame_pointer_to_the_end_of_code(void **state)
 #endif
         size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
         char *pages =
-                mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        uintptr_t record[] = {0, (uintptr_t)(pages + bytes)};
+                mmap(NULL, 4 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        uintptr_t known[] = {0, (uintptr_t)(pages + bytes)};
+        uintptr_t other[] = {0, (uintptr_t)(pages + 3 * bytes)};
 
         (void)state;
         assert_true(pages != MAP_FAILED);
         memcpy(pages + bytes - sizeof(call), &call, sizeof(call));
-        call_made(pointed, sizeof(pointed), record);
+        memcpy(pages + 3 * bytes - sizeof(call), &call, sizeof(call));
+        call_made(pointed, sizeof(pointed), known);
         assert_true(past.count > unwound);
         assert_int_equal(mprotect(pages + bytes, bytes, PROT_NONE), 0);
-        call_made(pointed, sizeof(pointed), record);
+        call_made(pointed, sizeof(pointed), known);
+        assert_true(past.count > unwound);
+        assert_int_equal(mprotect(pages + 3 * bytes, bytes, PROT_NONE), 0);
+        call_made(pointed, sizeof(pointed), other);
         assert_int_equal(past.count, unwound);
-        munmap(pages, 2 * bytes);
+        munmap(pages, 4 * bytes);
+}
+
+/* Whatever is known of another address: with as many, some share its place. */
+static void test_frame_pointers_to_many_places_without_calls(void **state)
+{
+        enum { PLACES = 5000 };
+        static char data[64 + PLACES + 64];
+
+        (void)state;
+        call_made(framed, sizeof(framed), NULL);
+        for (size_t i = 0; i < PLACES; i++) {
+                uintptr_t record[] = {0, (uintptr_t)(data + 64 + i)};
+
+                call_made(pointed, sizeof(pointed), record);
+                assert_int_equal(past.count, unwound);
+        }
 }
 
 static void test_frame_pointers_to_nowhere(void **state)
@@ -916,6 +940,7 @@ int main(void)
                 CASE(test_code_at_the_end_of_a_page),
                 CASE(test_frame_pointers_to_nowhere),
                 CASE(test_frame_pointer_to_the_end_of_code),
+                CASE(test_frame_pointers_to_many_places_without_calls),
 #ifdef HAVE_THROW
                 CASE(test_exceptions),
 #endif

@@ -119,14 +119,15 @@ def paired_change(values: Sequence[float], others: Sequence[float]) -> Change:
 def signed_rank_bound(count: int) -> int:
     """Of the means of pairs of `count` differences, how many at either end the interval leaves out.
 
-    ways[w] are the choices of signs of the ranks 1 to `count` whose positive ones add up to w.
+    likely[w] is the part of all choices of signs of the ranks 1 to `count` whose positive ones add
+    up to w.
     """
-    ways = np.zeros(count * (count + 1) // 2 + 1)
-    ways[0] = 1
+    likely = np.zeros(count * (count + 1) // 2 + 1)
+    likely[0] = 1
     for rank in range(1, count + 1):
-        ways[rank:] += ways[:-rank].copy()
-    below = np.cumsum(ways) / 2.0**count
-    return max(0, int(np.searchsorted(below, (1 - CONFIDENCE) / 2, side="right")) - 1)
+        likely[rank:] += likely[:-rank].copy()
+        likely /= 2
+    return max(0, int(np.searchsorted(np.cumsum(likely), (1 - CONFIDENCE) / 2, side="right")) - 1)
 
 
 def range_of(changes: Sequence[float]) -> Change:
