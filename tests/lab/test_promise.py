@@ -61,7 +61,7 @@ def test_signed_ranks() -> None:
     table = {6: 0, 7: 2, 8: 3, 9: 5, 10: 8, 11: 10, 12: 13, 15: 25, 20: 52}
     assert {count: signed_rank_bound(count) for count in table} == table
     assert [signed_rank_bound(count) for count in range(1, 6)] == [0] * 5
-    # For many pairs the sum of the positive ranks is nearly normal. 2.0**1100 is too large a number.
+    # For many pairs the sum of the positive ranks is nearly normal; 2.0**1100 is too large.
     middle, deviation = 1100 * 1101 / 4, (1100 * 1101 * 2201 / 24) ** 0.5
     assert signed_rank_bound(1100) == pytest.approx(middle - 1.96 * deviation, rel=0.001)
 
