@@ -187,24 +187,24 @@ static void by_delete(size_t bytes)
 }
 
 /* A stale pointer has been written to before: all of the block, or what stands first in it. */
-static void after_write(size_t bytes)
+static void after_bytes(size_t bytes, size_t written)
 {
         char *block = take(bytes);
 
         release(block);
-        misuse_write(block, bytes, 'W');
+        misuse_write(block, written, 'W');
         release(block);
         look_for_two(bytes);
 }
 
+static void after_write(size_t bytes)
+{
+        after_bytes(bytes, bytes);
+}
+
 static void after_first_word(size_t bytes)
 {
-        char *block = take(bytes);
-
-        release(block);
-        misuse_write(block, WORD_BYTES, 'W');
-        release(block);
-        look_for_two(bytes);
+        after_bytes(bytes, WORD_BYTES);
 }
 
 /* The second fclose of a file has set flags in its memory by the time it frees it. */
