@@ -23,8 +23,12 @@
 /* A smaller object would waste most of a mapping of its own. */
 enum { MAPPED_ALONE_BYTES = 2048 };
 
-/* Longer blocks of calloc leave pages alone that were never touched. */
-enum { CLEARED_MOST = 256 << 10 };
+/*
+ * calloc writes all pages of a block up to this size. Programs fill such a block, and a page that is read
+ * first would cost a fault for the system's page of zeros and a second one, which stops other CPUs. Longer
+ * blocks are often tables that stay sparse: pages of theirs that were never touched are left alone.
+ */
+enum { WRITTEN_MOST = 256 << 10 };
 
 /* The alignment of malloc's blocks in bytes; for kmalloc the engine has its own rule. */
 static size_t exact_align(enum class_table table)
@@ -69,16 +73,13 @@ static size_t guard_align(enum class_table table, const struct kmem_cache *cache
                                      : min_of(max_of((size_t)cache->align, natural), PAGE_SIZE);
 }
 
-/*
- * An object of a class of pages to be cleared, which writes all of its pages; NULL where it would have
- * pages that were never touched, as a large block leaves these alone.
- */
-static void *pages_to_clear(struct kmem_cache *cache, size_t size, bool *refused)
+/* A cleared object of a class of pages, or NULL for a long one that would have pages never touched. */
+static void *cleared_pages(struct kmem_cache *cache, size_t size, bool *refused)
 {
         void *object = percpu_alloc_resting(cache);
 
         percpu_unmark(cache, object);
-        if (!object && pages_free_touched() >= pages_for(size))
+        if (!object && (size <= WRITTEN_MOST || pages_free_touched() >= pages_for(size)))
                 object = object_alloc(cache, 0, refused);
         return object ? memset(object, 0, size) : NULL;
 }
@@ -97,14 +98,14 @@ static void *alloc_pages_of_class(size_t size, gfp_t flags)
 
         /* A pair of such calls passes no other place where requests of other processes are seen. */
         figures_poll();
-        if (!(flags & ~__GFP_ZERO) && (!(flags & __GFP_ZERO) || size <= CLEARED_MOST))
+        if (!(flags & ~__GFP_ZERO))
                 cache = class_cache_paged(size);
         if (!cache)
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
         is_drawn = is_profiling();
         if (unlikely(is_drawn && sample_falls(round_up(size, PAGE_SIZE))))
                 return accounted_drawn_alloc(size, flags, true);
-        object = flags & __GFP_ZERO ? pages_to_clear(cache, size, &refused)
+        object = flags & __GFP_ZERO ? cleared_pages(cache, size, &refused)
                                     : object_alloc(cache, 0, &refused);
         if (likely(object))
                 rest_went(cache, slot_current());
