@@ -168,19 +168,12 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
         return true;
 }
 
-/* Makes a large block that is handed out a sample, unless it is NULL. */
-static void *sampled(void *block, size_t bytes)
-{
-        if (block)
-                sample_large(block, round_up(bytes, PAGE_SIZE));
-        return block;
-}
-
+/* Makes a large block that is handed out a sample, if a coin chooses it, unless it is NULL. */
 static void *profiled(void *block, size_t bytes)
 {
-        bool falls = is_profiling() && sample_falls(round_up(bytes, PAGE_SIZE));
-
-        return falls ? sampled(block, bytes) : block;
+        if (is_profiling() && sample_falls(round_up(bytes, PAGE_SIZE)) && block)
+                sample_large(block, round_up(bytes, PAGE_SIZE));
+        return block;
 }
 
 static void *large_alloc_charged(size_t bytes, size_t align, gfp_t flags)
@@ -209,29 +202,6 @@ void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags)
         return profiled(large_alloc_charged(bytes, align, flags), bytes);
 }
 
-void *accounted_drawn_alloc(size_t bytes, gfp_t flags, bool is_sample)
-{
-        void *block = large_alloc_charged(bytes, PAGE_SIZE, flags);
-
-        return is_sample ? sampled(block, bytes) : block;
-}
-
-/* Takes the block's sample before another thread may get the block; 0 if it is no sample. */
-static uint32_t take_sample(const void *block)
-{
-        return likely(!load_relaxed(&sample_large_blocks)) ? 0 : sample_large_take(block);
-}
-
-static void end_sample(uint32_t sample, const void *block, bool freed)
-{
-        if (likely(!sample))
-                return;
-        if (freed)
-                sample_large_end(sample, block);
-        else
-                sample_large_put_back(sample, block);
-}
-
 bool accounted_large_free(void *block)
 {
         struct kmem_group *owner;
@@ -241,9 +211,9 @@ bool accounted_large_free(void *block)
 
         figures_poll();
         owner = large_owner_take(block, &charged);
-        sample = take_sample(block);
+        sample = sample_take(block);
         freed = large_free(block);
-        end_sample(sample, block, freed);
+        sample_end(sample, block, freed);
         if (owner)
                 group_uncharge(owner, 1, charged);
         return freed;
@@ -282,8 +252,8 @@ void *accounted_large_resize(void *block, size_t bytes)
         void *resized;
 
         figures_poll();
-        sample = take_sample(block);
+        sample = sample_take(block);
         resized = large_resize_charged(block, bytes);
-        end_sample(sample, block, resized != NULL);
+        sample_end(sample, block, resized != NULL);
         return profiled(resized, bytes);
 }

@@ -86,8 +86,6 @@ static inline void record_object(const struct kmem_cache *cache, const void *obj
 
 /* large_alloc, large_free and large_resize with the charge; flags: __GFP_ZERO, __GFP_ACCOUNT. */
 KMEM_HIDDEN void *accounted_large_alloc(size_t bytes, size_t align, gfp_t flags);
-/* Likewise, if the profile's coin has been thrown for the block already. */
-KMEM_HIDDEN void *accounted_drawn_alloc(size_t bytes, gfp_t flags, bool is_sample);
 KMEM_HIDDEN bool accounted_large_free(void *block);
 KMEM_HIDDEN void *accounted_large_resize(void *block, size_t bytes);
 

@@ -86,33 +86,40 @@ static void *cleared_pages(struct kmem_cache *cache, size_t size, bool *refused)
 
 /*
  * Objects of these classes are too large for marks. While there is a profile, a coin is thrown for each call
- * instead, and a block that it chooses is a large one. All others stay in their class: as large blocks they
- * would take a program five times as long.
+ * instead, and an object that it chooses becomes a sample where it lies, still warm from its last use.
  */
+static KMEM_NOINLINE void throw_coin(const void *object, size_t size)
+{
+        size_t bytes = round_up(size, PAGE_SIZE);
+
+        if (likely(!sample_falls(bytes)))
+                return;
+        sample_large(object, bytes);
+        figures_poll();
+}
+
 static void *alloc_pages_of_class(size_t size, gfp_t flags)
 {
         struct kmem_cache *cache = NULL;
         bool refused = false;
-        bool is_drawn;
         void *object;
 
         /* A pair of such calls passes no other place where requests of other processes are seen. */
-        figures_poll();
+        figures_poll_often();
         if (!(flags & ~__GFP_ZERO))
                 cache = class_cache_paged(size);
         if (!cache)
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
-        is_drawn = is_profiling();
-        if (unlikely(is_drawn && sample_falls(round_up(size, PAGE_SIZE))))
-                return accounted_drawn_alloc(size, flags, true);
         object = flags & __GFP_ZERO ? cleared_pages(cache, size, &refused)
                                     : object_alloc(cache, 0, &refused);
-        if (likely(object))
+        if (likely(object)) {
                 rest_went(cache, slot_current());
+                if (is_profiling())
+                        throw_coin(object, size);
+        }
         if (likely(object || refused))
                 return object;
-        return is_drawn ? accounted_drawn_alloc(size, flags, false)
-                        : accounted_large_alloc(size, PAGE_SIZE, flags);
+        return accounted_large_alloc(size, PAGE_SIZE, flags);
 }
 
 /* @flags: __GFP_ZERO, and __GFP_NOFAIL, which keeps option failslab from refusing. */
@@ -342,11 +349,8 @@ static void open_fast_frees(void)
         }
 }
 
-/*
- * Frees an object whose cache has no owners to be told. Returns NULL, or what is wrong with the
- * free.
- */
-static const char *object_free(struct kmem_cache *cache, void *object)
+/* Frees an object that is no sample. Returns NULL, or what is wrong with the free. */
+static const char *plain_object_free(struct kmem_cache *cache, void *object)
 {
         static const char *const twice = "free already (double free)";
         bool marks = cache->marks_freed && !cache_is_closed(cache);
@@ -361,6 +365,19 @@ static const char *object_free(struct kmem_cache *cache, void *object)
 }
 
 /*
+ * Frees an object whose cache has no owners to be told, and ends its sample if it is one. Returns NULL, or
+ * what is wrong with the free.
+ */
+static const char *object_free(struct kmem_cache *cache, void *object)
+{
+        uint32_t sample = sample_take(object);
+        const char *wrong = plain_object_free(cache, object);
+
+        sample_end(sample, object, !wrong);
+        return wrong;
+}
+
+/*
  * The free of an object whose class looks at frees (cache_looks_at_frees, percpu.c) by a push onto its own pair, as
  * the fast half does it. False for all other blocks, and where there is more to do: then nothing has happened. Of the
  * classes that mark free objects, those of pages alone look at frees.
@@ -371,7 +388,7 @@ static inline bool free_looked_at(struct kmem_cache *cache, void *block)
 
         load_for_push();
         if (cache->fast_offset == cache->pair_offset || !cache->marks_freed ||
-            !cache_is_object(cache, block) || freed_is_marked(block))
+            may_be_sample(block) || !cache_is_object(cache, block) || freed_is_marked(block))
                 return false;
         slot = slot_current();
         if (!rest_fits(cache, slot) || !rseq_push_marked(cache->fast_offset, block))

@@ -4,7 +4,9 @@
 
 #include "account/owners.h"
 #include "base/options.h"
+#include "percpu/rest.h"
 #include "percpu/stock.h"
+#include "profile/sample.h"
 #include "record/record.h"
 
 __thread uint32_t last_map_entry;
@@ -28,14 +30,18 @@ void objects_free(struct kmem_cache *cache, unsigned int count, void **objects, 
                 percpu_free_bulk_slow(cache, objects + pushed, count - pushed);
 }
 
-/*
- * Frees the objects that the pair had no room for. Blocks of exact sizes have no pair and are freed
- * each by itself.
- */
+/* Whether each object is freed by itself: blocks of exact sizes have no pair, blocks of pages may be samples. */
+static bool goes_alone(const struct kmem_cache *cache)
+{
+        return cache->engine->free_bytes ||
+               (cache_is_of_pages(cache) && load_relaxed(&sample_large_blocks));
+}
+
+/* Frees the objects that the pair had no room for. */
 static void free_run(struct kmem_cache *cache, unsigned int count, void **objects, const char *call,
                      const void *site)
 {
-        if (!cache->engine->free_bytes) {
+        if (!goes_alone(cache)) {
                 objects_free(cache, count, objects, site);
                 return;
         }
@@ -72,7 +78,7 @@ static unsigned int free_unchained(unsigned int count, void **objects, const cha
 
                 if (!cache)
                         free_unmapped(objects[i], call, site);
-                else if (percpu_frees_to_slabs(cache))
+                else if (percpu_frees_to_slabs(cache) && !goes_alone(cache))
                         objects[left++] = objects[i];
                 else
                         free_run(cache, 1, &objects[i], call, site);

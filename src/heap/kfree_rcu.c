@@ -166,7 +166,8 @@ static bool collect_in_sheaf(void *block)
         bool collected;
 
         if (!cache || !cache->sheaves_as_7_0 || !load_relaxed(&cache->sheaf_capacity) ||
-            is_recording() || groups_are_on() || cache_is_checked(cache) || in_sample_region(block))
+            is_recording() || groups_are_on() || cache_is_checked(cache) ||
+            in_sample_region(block) || may_be_sample(block))
                 return false;
         /* Once more if another thread filled the sheaf and has not queued it yet. */
         do {

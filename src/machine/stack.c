@@ -21,6 +21,8 @@ extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
 extern const char etext[] __attribute__((visibility("hidden")));
 
 static uint32_t prepared;
+/* Of the program; 0: not asked for yet. Relaxed, as each thread finds the same. */
+static uintptr_t entry;
 /*
  * Set while a walk runs, because functions that it calls may allocate, and so come here again. Set
  * for good in a thread that is refused.
@@ -30,9 +32,13 @@ static _Thread_local bool capturing __attribute__((tls_model("initial-exec")));
 /* Whether the library is a part of the program: then nothing tells their frames apart. */
 static bool is_linked_in(void)
 {
-        uintptr_t entry = system_auxv(AT_ENTRY);
+        uintptr_t known = load_relaxed(&entry);
 
-        return entry >= (uintptr_t)__ehdr_start && entry < (uintptr_t)etext;
+        if (!known) {
+                known = system_auxv(AT_ENTRY);
+                store_relaxed(&entry, known);
+        }
+        return known >= (uintptr_t)__ehdr_start && known < (uintptr_t)etext;
 }
 
 /*

@@ -7,19 +7,24 @@
 
 #include <string.h>
 
-static uint64_t drawn; /* how many numbers were drawn so far */
+enum { THREAD_SHIFT = 40 }; /* coins of a thread before it throws those of the next */
+
+static uint64_t drawn;           /* how many numbers were drawn so far */
+static uint64_t throwing;        /* threads that have thrown a coin */
+static __thread uint64_t thrown; /* where the thread is in its own coins; 0: not begun */
 
 /*
- * The next 64 random bits. Each caller gets a number of its own, which two multiplications mix
- * (constants of Steele, Lea and Flood, 2014).
+ * A random number above 0, at most 1, in steps of 2^-53: two multiplications mix @number, which no other call
+ * has (constants of Steele, Lea and Flood, 2014).
  */
-static uint64_t random_bits(void)
+static double uniform(uint64_t number)
 {
-        uint64_t bits = (add_relaxed(&drawn, 1) + 1) * 0x9e3779b97f4a7c15u;
+        uint64_t bits = number * 0x9e3779b97f4a7c15u;
 
         bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
         bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
-        return bits ^ bits >> 31;
+        bits ^= bits >> 31;
+        return (double)((bits >> 11) + 1) / (double)((uint64_t)1 << 53);
 }
 
 /* Natural logarithm of a normal number above 0: of its exponent, and of the rest by a series. */
@@ -61,9 +66,8 @@ static double minus_exp_less_1(double x)
 
 uint32_t draw_gap(uint64_t bytes, uint64_t interval)
 {
-        /* From 2^-53 up to 1, neither 0. */
-        double uniform = (double)((random_bits() >> 11) + 1) / (double)((uint64_t)1 << 53);
-        double gap = -natural_log(uniform) * (double)interval / (double)max_of(bytes, (uint64_t)1);
+        double value = uniform(add_relaxed(&drawn, 1) + 1);
+        double gap = -natural_log(value) * (double)interval / (double)max_of(bytes, (uint64_t)1);
 
         return gap < (double)UINT32_MAX ? (uint32_t)gap : UINT32_MAX;
 }
@@ -71,4 +75,17 @@ uint32_t draw_gap(uint64_t bytes, uint64_t interval)
 double sample_probability(uint64_t bytes, uint64_t interval)
 {
         return -minus_exp_less_1((double)max_of(bytes, (uint64_t)1) / (double)interval);
+}
+
+bool draw_falls(uint64_t bytes, uint64_t interval)
+{
+        double share = (double)max_of(bytes, (uint64_t)1) / (double)interval;
+        double value;
+
+        /* The threads' coins lie apart, so that none waits for a line that another CPU writes. */
+        if (unlikely(!thrown))
+                thrown = (add_relaxed(&throwing, 1) + 1) << THREAD_SHIFT;
+        value = uniform(thrown++);
+        /* exp(-share) is at least 1 - share, which is enough to know for most coins. */
+        return value > 1 - share && value > 1 + minus_exp_less_1(share);
 }

@@ -18,13 +18,12 @@ enum {
         PLACE_BYTES = SAMPLE_BYTES_MAX, /* address space; only an object's own pages are touched */
         COMMIT_PLACES = 64,
         KEPT_PLACES = 16,
-        LARGE_BUCKETS = 1 << 12,
 };
 
 struct sample {
         uintptr_t address; /* 0: free; written under sample_lock, which sample_bytes does without */
         const struct stack *stack;
-        uint64_t birth;  /* of the cache; 0: a large block */
+        uint64_t birth;  /* of the cache; 0: a block of pages */
         uint64_t weight; /* objects that it stands for, in 1/1024 */
         uint64_t weight_bytes;
         size_t bytes;
@@ -56,7 +55,7 @@ static uint32_t free_entries;      /* under sample_lock, as the next variables *
 static uint32_t used_entries = 1;
 static uint32_t committed_entries;
 static uint32_t kept_places;
-static KMEM_SPARSE uint32_t large[LARGE_BUCKETS];
+KMEM_SPARSE uint32_t sample_buckets[SAMPLE_BUCKETS];
 
 /*
  * Whether the range can be told from the heap by heap.outside. Bulk calls use that single mask to
@@ -384,19 +383,13 @@ bool sample_free(void *address, struct kmem_cache **cache)
         return true;
 }
 
-static uint32_t *bucket_of(const void *block)
-{
-        uint64_t hash = ((uintptr_t)block >> PAGE_SHIFT) * 0x9e3779b97f4a7c15u;
-
-        return &large[hash >> 32 & (LARGE_BUCKETS - 1)];
-}
-
-void sample_large_put_back(uint32_t entry, const void *block)
+static void put_in_bucket(uint32_t entry, const void *block)
 {
         lock_take(&sample_lock);
         store_relaxed(&samples[entry].address, (uintptr_t)block);
-        samples[entry].next = *bucket_of(block);
-        *bucket_of(block) = entry;
+        samples[entry].next = *sample_bucket(block);
+        /* Relaxed: partner is may_be_sample. The thread that frees the block has it from this one. */
+        store_relaxed(sample_bucket(block), entry);
         lock_drop(&sample_lock);
         add_relaxed(&sample_large_blocks, 1);
 }
@@ -405,7 +398,7 @@ bool sample_falls(size_t bytes)
 {
         uint64_t interval = load_relaxed(&profile_interval);
 
-        return interval && !draw_gap(bytes, interval);
+        return interval && draw_falls(bytes, interval);
 }
 
 void sample_large(const void *block, size_t bytes)
@@ -426,7 +419,7 @@ void sample_large(const void *block, size_t bytes)
         sample->index = 0;
         describe(sample, bytes);
         PROBE_OTEL3(alloc, block, sample->bytes, sample->weight_bytes);
-        sample_large_put_back(entry, block);
+        put_in_bucket(entry, block);
         errno = saved_errno;
 }
 
@@ -436,12 +429,12 @@ uint32_t sample_large_take(const void *block)
         uint32_t entry;
 
         lock_take(&sample_lock);
-        link = bucket_of(block);
+        link = sample_bucket(block);
         while (*link && samples[*link].address != (uintptr_t)block)
                 link = &samples[*link].next;
         entry = *link;
         if (entry) {
-                *link = samples[entry].next;
+                store_relaxed(link, samples[entry].next);
                 store_relaxed(&samples[entry].address, 0);
                 sub_relaxed(&sample_large_blocks, 1);
         }
@@ -449,8 +442,12 @@ uint32_t sample_large_take(const void *block)
         return entry;
 }
 
-void sample_large_end(uint32_t entry, const void *block)
+void sample_large_end(uint32_t entry, const void *block, bool freed)
 {
+        if (!freed) {
+                put_in_bucket(entry, block);
+                return;
+        }
         PROBE_OTEL3(free, block, samples[entry].bytes, samples[entry].weight_bytes);
         count_free(&samples[entry]);
         give_entry(entry);

@@ -25,7 +25,8 @@ enum {
         PROFILE_SLICES_MOST = 50,           /* percent */
         PROFILE_INTERVAL_LEAST = 1024,      /* bytes; a smaller interval would make most objects
                                                samples */
-        SAMPLE_BYTES_MAX = CLASS_BYTES_MAX, /* larger objects of caches are no samples */
+        SAMPLE_BYTES_MAX = CLASS_BYTES_MAX, /* larger objects of named caches are no samples */
+        SAMPLE_BUCKETS = 1 << 12,           /* of blocks of pages that are samples */
         PROFILE_LEASE_MS = 15000,           /* of a profile from outside, since its last renewal */
 };
 
@@ -58,8 +59,10 @@ extern KMEM_HIDDEN struct lock sample_lock;
 /* The region; 0 bytes before the first use. Set once, base first. */
 extern KMEM_HIDDEN uintptr_t sample_base;
 extern KMEM_HIDDEN size_t sample_region_bytes;
-/* Large blocks that are samples; relaxed. */
+/* Large blocks and objects of classes of pages that are samples where they lie; relaxed. */
 extern KMEM_HIDDEN uint64_t sample_large_blocks;
+/* The first entry of each bucket of these blocks, 0: none. Written under sample_lock. */
+extern KMEM_HIDDEN uint32_t sample_buckets[SAMPLE_BUCKETS];
 
 static inline bool is_profiling(void)
 {
@@ -98,15 +101,40 @@ KMEM_HIDDEN bool sample_free(void *address, struct kmem_cache **cache);
 
 /* The coin of a block of that many bytes; whether it chooses it as a sample. */
 KMEM_HIDDEN bool sample_falls(size_t bytes);
-/* A large block that was chosen, of that many bytes, becomes a sample. */
+/* A large block or object of a class of pages that was chosen, of that many bytes, becomes a sample. */
 KMEM_HIDDEN void sample_large(const void *block, size_t bytes);
+
+static inline uint32_t *sample_bucket(const void *block)
+{
+        uint64_t hash = ((uintptr_t)block >> PAGE_SHIFT) * 0x9e3779b97f4a7c15u;
+
+        return &sample_buckets[hash >> 32 & (SAMPLE_BUCKETS - 1)];
+}
+
 /*
- * Takes a large block's sample out of the table, before another thread can get the block; 0 if it
- * is no sample. Afterwards sample_large_end ends the sample, or, if the block was not freed after
- * all, sample_large_put_back puts it back.
+ * Whether a block that its owner frees may be a sample where it lies. Without a lock: the owner has the
+ * block from the thread that made it a sample, so it sees at least that entry in the bucket.
  */
+static inline bool may_be_sample(const void *block)
+{
+        return unlikely(load_relaxed(&sample_large_blocks)) &&
+               ((uintptr_t)block & (PAGE_SIZE - 1)) == 0 && load_relaxed(sample_bucket(block));
+}
+
 KMEM_HIDDEN uint32_t sample_large_take(const void *block);
-KMEM_HIDDEN void sample_large_end(uint32_t entry, const void *block);
-KMEM_HIDDEN void sample_large_put_back(uint32_t entry, const void *block);
+KMEM_HIDDEN void sample_large_end(uint32_t entry, const void *block, bool freed);
+
+/* Takes such a block's sample out of the table, before another thread can get the block; 0 if it is no sample. */
+static inline uint32_t sample_take(const void *block)
+{
+        return likely(!may_be_sample(block)) ? 0 : sample_large_take(block);
+}
+
+/* Ends what sample_take returned, or puts it back if the block was not freed after all. */
+static inline void sample_end(uint32_t entry, const void *block, bool freed)
+{
+        if (unlikely(entry))
+                sample_large_end(entry, block, freed);
+}
 
 #endif

@@ -310,13 +310,29 @@ static void large_blocks_child(void)
         check_equal(load_relaxed(&sample_large_blocks), 0);
 }
 
-/* Objects of classes of pages are too large for samples, so a profile gets large blocks instead. */
+/* Objects of classes of pages are samples where they lie, however they are freed. */
 static void paged_classes_child(void)
 {
-        for (unsigned int i = 0; i < 200; i++)
-                check(objects[i] = block_alloc(CLASS_MALLOC, 40000 + 1000 * i, false, NULL));
+        for (unsigned int i = 0; i < 200; i++) {
+                check(objects[i] = block_alloc(CLASS_MALLOC, 40000 + 1000 * i, i % 2, NULL));
+                check(cache_of(objects[i]));
+        }
         check(load_relaxed(&sample_large_blocks) > 190);
-        free_objects();
+        check_equal(count_samples(), 0);
+        for (unsigned int i = 0; i < 10; i++)
+                check(objects[i] = block_resize(CLASS_MALLOC, objects[i], block_bytes(objects[i]),
+                                                500000, NULL));
+        check(load_relaxed(&sample_large_blocks) > 190);
+        kfree_bulk(100, objects);
+        check(load_relaxed(&sample_large_blocks) > 90 && load_relaxed(&sample_large_blocks) <= 100);
+        for (unsigned int i = 0; i < 100; i++)
+                objects[i] = objects[100 + i];
+        for (unsigned int i = 0; i < 50; i++)
+                kfree_rcu(objects[i]);
+        kfree_rcu_barrier();
+        check(load_relaxed(&sample_large_blocks) > 40 && load_relaxed(&sample_large_blocks) <= 50);
+        for (unsigned int i = 50; i < 100; i++)
+                kfree(objects[i]);
         check_equal(load_relaxed(&sample_large_blocks), 0);
 }
 
@@ -640,6 +656,9 @@ static void test_large_objects(void **state)
         child_passes("large blocks", FINE);
         child_passes("paged classes", FINE);
         child_passes("paged classes", FINE ",slots=locked");
+        child_passes("paged classes", FINE ",check=sheaf");
+        child_passes("paged classes", FINE ",sheaf_capacity=0");
+        child_passes("paged classes", FINE ",sheaf_rule=7.0");
         child_passes("small pages", FINE);
 }
 
@@ -710,6 +729,15 @@ static void test_draws(void **state)
         mean = (double)sum / (double)DRAWS;
         check(mean > 0.985 * (1 - p) / p && mean < 1.015 * (1 - p) / p);
         check((double)zeros > 0.93 * p * (double)DRAWS && (double)zeros < 1.07 * p * (double)DRAWS);
+        for (unsigned int share = 1; share <= 64; share *= 4) {
+                uint64_t falls = 0;
+
+                p = sample_probability(share * 1024, 8192);
+                for (unsigned int i = 0; i < DRAWS; i++)
+                        falls += draw_falls(share * 1024, 8192);
+                check((double)falls > 0.98 * p * (double)DRAWS &&
+                      (double)falls < 1.02 * p * (double)DRAWS);
+        }
 }
 
 int main(int argc, char **argv)
