@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from traces import event, trace_of
 
@@ -104,7 +106,7 @@ def test_promise_of_figures() -> None:
     assert promise.cpu_seconds == pytest.approx(Change(0.0005, -faults, 0.001 * TIME_FACTORS[1]))
     (line,) = lines_of(promise, 2, 40 * MIB, 0.01)
     assert line == (
-        "promise: -2.00 (-3.70 to -0.30) MiB resident at the peak, -5.0 (-9.2 to -0.8)% of it;"
+        "promise: -2.00 (-3.80 to -0.20) MiB resident at the peak, -5.0 (-9.5 to -0.5)% of it;"
         " +0.50 (-1.92 to +2.50) ms of CPU time, modelled, +5.0 (-19.2 to +25.0)% of it, by 2"
         " traces"
     )
@@ -225,6 +227,53 @@ def test_records_that_were_freed_count(tmp_path: Path) -> None:
             assert peak["record_bytes"] - end > 0.9 * peak["pages"] * (128 + 34)
 
 
+def test_blocks_at_rest_count(tmp_path: Path) -> None:
+    """Blocks above 32 KiB rest in malloc's classes of pages, and engine slob has no such classes.
+
+    clang's defaults are resident by 2 MiB more for it, so they were promised to have less.
+    """
+    rows, time = [], 0
+    for step in range(24):
+        size = 33_000 + 4096 * step
+        numbers = range(3 * step, 3 * step + 3)
+        for kind in (tr.ALLOC, tr.FREE):
+            rows += [event(time := time + 1, kind, number, size) for number in numbers]
+    trace = tmp_path / "resting.ktrace"
+    tr.write_trace(trace, trace_of(rows))
+    found = {
+        options: memory_of(replay(Job(trace, options)), program=True)
+        for options in ("", "engine=slob", "classes=kernel,engine=slob")
+    }
+    assert found[""] - found["engine=slob"] > 0.75 * MIB
+    assert found[""] - found["classes=kernel,engine=slob"] > 0.75 * MIB
+
+
+def test_a_single_thread_leaves_nothing_on_other_cpus(tmp_path: Path) -> None:
+    """Slots are concurrency ids, and a single thread keeps its own wherever it runs.
+
+    Two CPUs in turn would each have sheaves of freed blocks: 2 MiB for clang, which its replays
+    had more or less of by where the recorded process happened to run.
+    """
+    found = {}
+    for cpus in (1, 2):
+        rows = [event(i, tr.ALLOC, i, 2000) for i in range(2000)]
+        rows += [event(2000 + i, tr.FREE, i, 2000) for i in range(2000)]
+        rows += [event(4000 + i, tr.ALLOC, 2000 + i, 2000, cpu=cpus - 1) for i in range(2000)]
+        for threads in (1, 2):
+            trace = trace_of(rows, cpus=cpus)
+            if threads == 1:
+                trace = replace(
+                    trace, records=trace.records.with_columns(thread=pl.lit(1, pl.Int32))
+                )
+            file = tmp_path / "moving.ktrace"
+            tr.write_trace(file, trace)
+            document = replay(Job(file, ""))
+            found[cpus, threads] = document["peak"], document["machine"]["cpus"]
+    assert found[2, 1] == found[1, 1]
+    assert found[2, 2][1] == 2
+    assert found[2, 2][0]["resident_pages"] > found[2, 1][0]["resident_pages"]
+
+
 def checked(tmp_path: Path, name: str, options: str, *, timeout: float) -> dict[str, Any]:
     """What the command says of a promise, and what the program itself then showed."""
     file = tmp_path / "check.json"
@@ -266,7 +315,7 @@ def test_the_interval_holds_for_programs_that_were_held_back(tmp_path: Path, nam
 @pytest.mark.alone
 @pytest.mark.parametrize("name", ["sqlite", "clang", "postgres"])
 def test_programs_show_what_was_promised(tmp_path: Path, name: str) -> None:
-    """Memory with the kernel's classes: much more for SQLite, 2% for clang, next to none less."""
+    """Memory with the kernel's classes: much more for SQLite, 0.7% for clang, next to none less."""
     heap = next(heap for heap in HEAP_LIST if heap.name == name)
     if missing := heap.program.missing():
         pytest.skip(f"needs {missing[0]}")
@@ -275,6 +324,6 @@ def test_programs_show_what_was_promised(tmp_path: Path, name: str) -> None:
     promise, seen = (memory[one]["change"] / memory["of_defaults"] for one in ("promise", "seen"))
     # Pages in use would miss by 5% for SQLite, and by 2% for PostgreSQL.
     assert promise == pytest.approx(seen, abs=0.015), memory
-    least = {"sqlite": 0.25, "clang": 0.01, "postgres": -0.03}[name]
+    least = {"sqlite": 0.25, "clang": 0.003, "postgres": -0.03}[name]
     assert min(promise, seen) > least
     assert memory["verdict"] != "differs"

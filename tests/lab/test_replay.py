@@ -126,9 +126,10 @@ def test_resident_pages(tmp_path: Path) -> None:
     def after(step_ns: int) -> int:
         """MiB: of two blocks of 8 MiB one is freed; a longer one comes when that may be back."""
         mib = 1 << 20
+        few = mib + PAGE  # no class of pages, whose blocks would rest
         rows = [event(0, tr.ALLOC, i, 8 * mib) for i in range(2)] + [event(0, tr.FREE, 0, 8 * mib)]
         for i in range(2, 400):
-            rows += [event(i * step_ns, tr.ALLOC, i, mib), event(i * step_ns, tr.FREE, i, mib)]
+            rows += [event(i * step_ns, tr.ALLOC, i, few), event(i * step_ns, tr.FREE, i, few)]
         rows.append(event(400 * step_ns, tr.ALLOC, 400, 16 * mib))
         peak = replay_trace(tmp_path, trace_of(rows))["peak"]
         assert peak["pages"] == 24 * mib // PAGE
@@ -157,11 +158,32 @@ def test_large_sizes_and_pages(tmp_path: Path) -> None:
         event(5, tr.FREE, 3, 64 << 20),
     ]
     for engine in ENGINES:
-        document = replay_trace(tmp_path, trace_of(rows), f"options=engine={engine}")
+        trace = trace_of(rows, ["a kernel's"])
+        document = replay_trace(tmp_path, trace, f"options=engine={engine}")
         assert document["end"]["large_pages"] == document["end"]["pages"] == 25 + 3
         assert document["peak"]["large_pages"] == 25 + 3 + (64 << 20) // PAGE
         assert document["peak"]["step"] == 4
         assert_sums_agree(document)
+
+
+@pytest.mark.parametrize(
+    ("options", "classes"),
+    [("", True), ("engine=slab", False), ("engine=slob", False), ("classes=kernel", False)],
+)
+def test_programs_have_classes_of_pages(tmp_path: Path, options: str, classes: bool) -> None:
+    """Blocks of 17 pages are malloc's objects of 20, of which one rests; kmalloc has none."""
+    rows = [event(i, tr.ALLOC, i, 66_000) for i in range(100)] + [event(100, tr.FREE, 0, 66_000)]
+    document = replay_trace(tmp_path, trace_of(rows), f"options={options}")
+    assert ("kmalloc-80k" in [cache["name"] for cache in document["caches"]]) == classes
+    assert_sums_agree(document)
+    end = document["end"]
+    assert (end["large_pages"], end["asked_large_bytes"]) == (
+        (0, 0) if classes else (99 * 17, 99 * 66_000)
+    )
+    assert (end["pages"] >= 100 * 20) == classes
+    assert document["peak"]["resident_pages"] == 100 * 17
+    kernel = replay_trace(tmp_path, trace_of(rows, ["a kernel's"]), f"options={options}")
+    assert kernel["end"]["large_pages"] == 99 * 17
 
 
 @pytest.mark.parametrize(

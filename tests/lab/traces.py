@@ -26,8 +26,8 @@ def frame(rows: Sequence[tuple[int, ...]]) -> pl.DataFrame:
 def event(
     time: int, operation: int, number: int, size: int, *, cpu: int = 0, cache: int = 0
 ) -> tuple[int, ...]:
-    """A row; the object was asked for as many bytes as it was given."""
-    return (time, size, size, 1, number, 0, 0, cpu, cache, operation)
+    """A row; the object was asked for as many bytes as it was given. A CPU has its thread."""
+    return (time, size, size, 1 + cpu, number, 0, 0, cpu, cache, operation)
 
 
 def trace_of(

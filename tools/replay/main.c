@@ -6,7 +6,7 @@
  *
  *   replay TRACE [NAME=VALUE]...
  *
- *   cpus=N      CPUs of the machine; as many as the trace has
+ *   cpus=N      CPUs of the machine; as many as the trace has, 1 for a program of a single thread
  *   nodes=M     nodes, 1
  *   repeat=K    copies of the trace that run at once, 1
  *   moments=N   the heap at N moments, equally many steps apart; none
@@ -40,6 +40,20 @@ static void read_argument(struct plan *plan, const char *argument)
                        argument);
 }
 
+/*
+ * A program's slots are its concurrency ids (percpu/slot.h), and a single thread has the same one
+ * on every CPU: it leaves nothing behind where it was. A kernel's tasks have the CPU's.
+ */
+static unsigned int slots_of(const struct trace *trace)
+{
+        if (!trace_is_of_program(trace))
+                return max_of(trace->cpus, 1u);
+        for (uint64_t i = 1; i < trace->records; i++)
+                if (trace->thread[i] != trace->thread[0])
+                        return max_of(trace->cpus, 1u);
+        return 1;
+}
+
 int main(int argc, char **argv)
 {
         struct plan plan = {.nodes = 1, .repeat = 1, .options = ""};
@@ -61,7 +75,7 @@ int main(int argc, char **argv)
                 read_argument(&plan, argv[i]);
         load_or_die(argv[1], &demand, &trace);
         if (!plan.cpus)
-                plan.cpus = min_of(max_of(trace.cpus, 1u), SIM_CPUS_MAX);
+                plan.cpus = min_of(slots_of(&trace), SIM_CPUS_MAX);
         machine = (struct sim_machine){
                 .cpus_online = plan.cpus, .nodes = plan.nodes, .options = plan.options};
         if ((error = sim_start(&machine)))

@@ -357,14 +357,16 @@ static bool reset_peak(void)
         return (fclose(file) == 0) & done;
 }
 
-static struct asked asked_at_end(const struct replay *replay)
+/* A place has its object's address for good, so what is counted at its begin is so at its end. */
+static struct asked asked_at_end(const struct machine *machine)
 {
+        const struct replay *replay = machine->replay;
         struct asked asked = {0};
 
         for (uint64_t i = 0; i < replay->steps_count; i++) {
                 const struct step *step = &replay->steps[i];
-                uint64_t *bytes =
-                        replay->sources[step->source].large ? &asked.large_bytes : &asked.bytes;
+                bool large = step_is_large(replay, step, machine->objects[step->place]);
+                uint64_t *bytes = large ? &asked.large_bytes : &asked.bytes;
 
                 *bytes += step->frees ? -step->bytes : step->bytes;
         }
@@ -399,7 +401,7 @@ static void print_document(const struct machine *machine, const struct trace *tr
                            const struct memory *memory)
 {
         const char *given = getenv("KMEM_OPTIONS");
-        struct asked asked = asked_at_end(machine->replay);
+        struct asked asked = asked_at_end(machine);
 
         print_trace(machine->replay, trace);
         printf(" \"machine\": {");

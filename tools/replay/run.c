@@ -73,26 +73,34 @@ static inline void note_resident(struct running *running, const struct step *ste
                 max_of(outcome->peak_resident_pages, running->resident.pages + running->huge_pages);
 }
 
+static inline uint64_t *asked_of(struct outcome *outcome, bool large)
+{
+        return large ? &outcome->asked.large_bytes : &outcome->asked.bytes;
+}
+
 static inline void take_step(struct running *running, const struct step *step, void **place)
 {
         const struct replay *replay = running->replay;
         struct outcome *outcome = running->outcome;
         const struct source *source = &replay->sources[step->source];
         uint64_t slow_before = sim.counts.slow_paths;
-        uint64_t *asked = source->large ? &outcome->asked.large_bytes : &outcome->asked.bytes;
+        bool large;
 
         if (step->frees) {
+                large = step_is_large(replay, step, *place);
                 step_free(replay, step, *place);
-                *asked -= step->bytes;
+                *asked_of(outcome, large) -= step->bytes;
         } else {
                 *place = step_alloc(replay, step);
                 if (unlikely(!*place))
                         die("out of memory at step %lu, for %lu bytes",
                             (unsigned long)(step - replay->steps), (unsigned long)step->bytes);
-                *asked += step->bytes;
+                large = step_is_large(replay, step, *place);
+                *asked_of(outcome, large) += step->bytes;
         }
-        outcome->slow_calls += source->uncached | (sim.counts.slow_paths != slow_before);
-        if (unlikely(source->large && !source->cache))
+        outcome->slow_calls += (source->uncached && large == source->large) |
+                               (sim.counts.slow_paths != slow_before);
+        if (unlikely(large && !source->cache))
                 count_large(running, step, *place);
         if (!step->frees) {
                 note_resident(running, step, *place);

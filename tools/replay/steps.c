@@ -248,7 +248,10 @@ void replay_prepare(struct replay *replay, const struct trace *trace, enum place
                 .places = places,
         };
 
-        *replay = (struct replay){.trace_cpus = max_of(trace->cpus, 1u)};
+        *replay = (struct replay){
+                .trace_cpus = max_of(trace->cpus, 1u),
+                .of_program = trace_is_of_program(trace),
+        };
         replay->steps = need(calloc(trace->records + 1, sizeof(*replay->steps)));
         for (int i = 0; i < SOURCES_FIXED; i++)
                 add_source(replay, "", 0, false);
