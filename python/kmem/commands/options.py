@@ -194,7 +194,7 @@ Kernel = Annotated[
 ]
 Cpus = Annotated[
     int | None,
-    typer.Option(help="CPUs of the machine; default: the number of CPUs in the trace"),
+    typer.Option(help="CPUs of the machine; default: the trace's, 1 for a program of one thread"),
 ]
 Nodes = Annotated[int | None, typer.Option(help="NUMA nodes of the machine; default: 1")]
 Copies = Annotated[
