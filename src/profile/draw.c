@@ -9,9 +9,10 @@
 
 enum { THREAD_SHIFT = 40 }; /* coins of a thread before it throws those of the next */
 
-static uint64_t drawn;           /* how many numbers were drawn so far */
-static uint64_t throwing;        /* threads that have thrown a coin */
-static __thread uint64_t thrown; /* where the thread is in its own coins; 0: not begun */
+static uint64_t drawn;    /* how many numbers were drawn so far */
+static uint64_t throwing; /* threads that have thrown a coin */
+/* Where the thread is in its own coins; 0: not begun. */
+static __thread uint64_t thrown __attribute__((tls_model("initial-exec")));
 
 /*
  * A random number above 0, at most 1, in steps of 2^-53: two multiplications mix @number, which no other call
