@@ -318,6 +318,64 @@ def test_heap_logs(tmp_path: Path) -> None:
     ]
 
 
+WRAPPED = (FORMS / "lttng-malloc.txt").read_text(encoding="utf-8")
+
+
+def test_calls_of_a_program_by_lttng(tmp_path: Path) -> None:
+    """What LTTng's wrapper of the C library recorded of a program that makes each call once.
+
+    It records no aligned_alloc, so a free is of an object that the recording does not know.
+    """
+    trace, said = imported(tmp_path, WRAPPED)
+    rows = trace.records.select("operation", "requested", "cpu").rows()
+    first = WRAPPED.index("vtid = ") + len("vtid = ")
+    thread = int(WRAPPED[first : WRAPPED.index(" ", first)])
+    assert rows[:8] == [
+        (tr.ALLOC, 100, 1),  # malloc
+        (tr.FREE, 100, 1),  # realloc
+        (tr.ALLOC, 300, 1),
+        (tr.ALLOC, 200, 1),  # calloc of ten times 20
+        (tr.FREE, 200, 1),
+        (tr.ALLOC, 77, 1),  # posix_memalign
+        (tr.FREE, 77, 1),
+        (tr.ALLOC, 55, 1),  # memalign
+    ]
+    assert rows[10] == (tr.FREE, 300, 1)  # realloc to 0; a failed one frees nothing
+    assert trace.records["thread"][0] == thread
+    assert {500, 44} <= set(trace.records["requested"])
+    assert trace.records["time"][1] == 703
+    assert "3 frees of objects older than the recording" in said
+    assert "4 allocations that got nothing and frees of NULL" in said
+    assert "cannot be read" not in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (", ptr = 0x", ", 0x", "malloc without ptr"),
+        ("{ size = 100,", "{ size = -1,", "malloc without size"),
+        ("nmemb = 10,", "nmemb = ten,", "calloc without size"),
+        ("in_ptr = 0x", "in_ptr = x", "realloc without in_ptr"),
+        ("{ cpu_id = 1 }, ", "", "malloc without cpu_id"),
+        ("B0 }\n", "B0\n", 'malloc without its last "}"'),
+    ],
+)
+def test_damaged_calls_by_lttng(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    lines = WRAPPED.splitlines(keepends=True)
+    damaged = next(line for line in lines if old in line).replace(old, new, 1)
+    _, said = imported(tmp_path, lines[0] + damaged)
+    assert f"1 lines cannot be read, the first: line 2: {reason}" in said
+
+
+def test_more_bytes_than_there_are(tmp_path: Path) -> None:
+    """calloc of more than 64 bits of bytes got nothing; so did posix_memalign with an error."""
+    text = WRAPPED.replace("nmemb = 10,", "nmemb = 18446744073709551615,")
+    text = text.replace("result = 0 ", "result = 12 ")
+    trace, said = imported(tmp_path, text)
+    assert not {200, 77} & set(trace.records["requested"])
+    assert "6 allocations that got nothing and frees of NULL" in said
+
+
 HEAPTRACK = (FORMS / "heaptrack.txt").read_text(encoding="utf-8")
 
 
@@ -601,7 +659,8 @@ def test_bounded_memory(tmp_path: Path, form: str) -> None:
 
 
 IN_BRACKETS = [
-    (FORMS / f"{name}.txt").read_text(encoding="utf-8") for name in ("babeltrace", "perf-trace")
+    (FORMS / f"{name}.txt").read_text(encoding="utf-8")
+    for name in ("babeltrace", "lttng-malloc", "perf-trace")
 ]
 LINES = st.sampled_from(
     [

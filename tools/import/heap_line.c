@@ -79,15 +79,17 @@ static bool read_pointer(const char **text, uint64_t *address)
         return read_number(text, address);
 }
 
-static void add(struct import *import, int32_t thread, uint8_t operation, uint64_t address,
-                uint64_t bytes, const char *site, size_t site_bytes)
+static void add(struct import *import, const struct open_call *call, uint8_t operation,
+                uint64_t address, const char *site, size_t site_bytes)
 {
+        bool gives = operation == TRACE_ALLOC;
         struct lives_event event = {
                 .operation = operation,
                 .address = address,
-                .thread = thread,
-                .requested = bytes,
-                .cache = operation == TRACE_ALLOC ? TRACE_CACHE_KMALLOC : TRACE_CACHE_UNKNOWN,
+                .cpu = call->cpu,
+                .thread = call->thread,
+                .requested = gives ? call->bytes : 0,
+                .cache = gives ? TRACE_CACHE_KMALLOC : TRACE_CACHE_UNKNOWN,
         };
 
         if (address)
@@ -107,8 +109,8 @@ static enum line_kind mtrace_line(struct import *import, const char *text)
 {
         const char *site = text;
         const char *operation = strstr(text, "] ");
+        struct open_call call = {0};
         uint64_t address;
-        uint64_t bytes = 0;
         char sign;
 
         if (!operation || !operation[2])
@@ -124,11 +126,11 @@ static enum line_kind mtrace_line(struct import *import, const char *text)
                 return line_bad(import, "mtrace: expected + - < or > and an address");
         if (sign == '+' || sign == '>') {
                 text += strspn(text, " ");
-                if (!read_number(&text, &bytes))
+                if (!read_number(&text, &call.bytes))
                         return line_bad(import, "mtrace: expected a number of bytes");
         }
         step(import);
-        add(import, 0, sign == '+' || sign == '>' ? TRACE_ALLOC : TRACE_FREE, address, bytes, site,
+        add(import, &call, sign == '+' || sign == '>' ? TRACE_ALLOC : TRACE_FREE, address, site,
             (size_t)(operation - 1 - site));
         return LINE_TAKEN;
 }
@@ -191,15 +193,15 @@ static struct open_call *open_call_of(struct import *import, int32_t thread)
         return &import->calls[(uint32_t)thread % CALLS_OPEN];
 }
 
-static void end_call(struct import *import, const struct open_call *call, uint64_t result)
+void import_call(struct import *import, const struct open_call *call, uint64_t result)
 {
         /* A failed realloc frees nothing; realloc(p, 0) returns NULL and does. */
         if (call->released && (result || !call->bytes))
-                add(import, call->thread, TRACE_FREE, call->released, 0, "", 0);
+                add(import, call, TRACE_FREE, call->released, "", 0);
         else if (!call->released && !call->bytes && !result)
                 import->failed++;
         if (result)
-                add(import, call->thread, TRACE_ALLOC, result, call->bytes, "", 0);
+                add(import, call, TRACE_ALLOC, result, "", 0);
         else if (call->bytes)
                 import->failed++;
 }
@@ -235,7 +237,7 @@ static enum line_kind resumed_line(struct import *import, const char *text, int3
         if (!read_result(blank, &result))
                 return line_bad(import, "ltrace: expected the result of a call");
         call->open = false;
-        end_call(import, call, result);
+        import_call(import, call, result);
         return LINE_TAKEN;
 }
 
@@ -283,7 +285,7 @@ static enum line_kind call_line(struct import *import, const struct call *call, 
                 if (begun.open)
                         *open_call_of(import, thread) = begun;
                 else
-                        end_call(import, &begun, 0);
+                        import_call(import, &begun, 0);
                 return LINE_TAKEN;
         }
         if (strstr(open, "<no return ...>")) {
@@ -292,7 +294,7 @@ static enum line_kind call_line(struct import *import, const struct call *call, 
         }
         if (!read_result(open, &result))
                 return line_bad(import, "ltrace: %s: expected \" = \" and a result", call->name);
-        end_call(import, &begun, call->bytes ? result : 0);
+        import_call(import, &begun, call->bytes ? result : 0);
         return LINE_TAKEN;
 }
 

@@ -24,9 +24,10 @@ enum {
         FOLDED_MOST = 1024, /* bytes of an event that a mail has made several lines of */
 };
 
-/* A call whose end stands on a later line of the log. */
+/* A call of malloc or its like; its end may stand on a later line of the log. */
 struct open_call {
         int32_t thread;
+        uint16_t cpu;      /* 0 where the log has none */
         uint64_t bytes;    /* asked for; 0 if it asks for none */
         uint64_t released; /* address that the call frees, or 0 */
         bool open;
@@ -100,6 +101,9 @@ enum line_kind line_bad(struct import *import, const char *format, ...)
 /* Adds an event at import->now. @site may be empty. */
 void import_event(struct import *import, struct lives_event *event, const char *site,
                   size_t site_bytes);
+
+/* Adds what a call did, at import->now. @result: the address that it returned, or 0. */
+void import_call(struct import *import, const struct open_call *call, uint64_t result);
 
 /* Takes a line of @length bytes; a byte behind it is free for a zero byte. */
 void import_line(struct import *import, char *line, size_t length);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * A line about a kmem tracepoint whose fields stand in brackets, each behind its name, as babeltrace
- * prints traces of LTTng, and as perf trace prints events:
+ * prints traces of LTTng, of a kernel or by its wrapper of a program's malloc, and as perf trace prints
+ * events:
  *
  *     [10:00:00.123456789] (+0.000001234) host kmem_kmalloc: { cpu_id = 2 }, { tid = 77 }, { ptr = 0x..., ... }
  *     [2018-05-16 01:51:29.858503019] host kmem_kfree: { cpu_id = 4 }, { call_site = 0x..., ptr = 0x... }
+ *     [10:00:00.123456789] (+0.000001234) host lttng_ust_libc:malloc: { cpu_id = 2 }, { size = 8, ptr = 0x... }
  *       0.108 bash/1234 kmem:kmalloc(call_site: -2124952363, ptr: 0x..., bytes_req: 4096, gfp_flags: 3264)
  *       0.108 (         ): bash/1234 kmem:kfree(call_site=f+0x258 ptr=0x...)
  *       0.108 kmem:kfree:call_site=f+0x258 ptr=0x...)
@@ -30,9 +32,10 @@ enum {
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyz_"
 
-/* What the groups of a line of LTTng say of the place of an event. */
-struct place {
+/* What a line of LTTng says besides a kernel's fields: the place of an event, and what malloc was asked for. */
+struct lttng_fields {
         struct part cpu, thread, process;
+        struct part size, times, released, result, error;
 };
 
 static const char *behind_blanks(const char *text)
@@ -49,19 +52,28 @@ static const char *behind_string(const char *text)
         return text + (*text == '"');
 }
 
-static struct part *place_field(struct place *place, struct part key)
+static struct part *lttng_field(struct lttng_fields *fields, struct part key)
 {
-        if (!place)
-                return NULL;
-        if (part_is(key, "cpu_id"))
-                return &place->cpu;
-        if (part_is(key, "tid"))
-                return &place->thread;
-        return part_is(key, "pid") ? &place->process : NULL;
+        const struct {
+                const char *name;
+                struct part *field;
+        } known[] = {
+                {"cpu_id", &fields->cpu},     {"tid", &fields->thread},
+                {"vtid", &fields->thread},    {"pid", &fields->process},
+                {"vpid", &fields->process},   {"size", &fields->size},
+                {"nmemb", &fields->times},    {"in_ptr", &fields->released},
+                {"out_ptr", &fields->result}, {"result", &fields->error},
+        };
+
+        for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+                if (part_is(key, known[i].name))
+                        return known[i].field;
+        return NULL;
 }
 
 /* "NAME = VALUE" or "NAME: VALUE" at @text; behind it, or NULL if there is none. */
-static const char *read_field(const char *text, struct kernel_fields *fields, struct place *place)
+static const char *read_field(const char *text, struct kernel_fields *fields,
+                              struct lttng_fields *lttng)
 {
         struct part key = {text, strspn(text, LETTERS)};
         const char *value = behind_blanks(text + key.length);
@@ -72,8 +84,8 @@ static const char *read_field(const char *text, struct kernel_fields *fields, st
                 return NULL;
         value = behind_blanks(value + 1);
         field = kernel_field(fields, key);
-        if (!field)
-                field = place_field(place, key);
+        if (!field && lttng)
+                field = lttng_field(lttng, key);
         if (*value == '"') {
                 end = behind_string(value);
                 value++;
@@ -88,12 +100,12 @@ static const char *read_field(const char *text, struct kernel_fields *fields, st
 }
 
 /* All fields to the line's end, however they are grouped. */
-static struct kernel_fields read_named(const char *text, struct place *place)
+static struct kernel_fields read_named(const char *text, struct lttng_fields *lttng)
 {
         struct kernel_fields fields = {.decimal_flags = true};
 
         while (*text) {
-                const char *behind = read_field(text, &fields, place);
+                const char *behind = read_field(text, &fields, lttng);
 
                 if (behind)
                         text = behind;
@@ -153,43 +165,83 @@ static bool read_stamp(struct import *import, const char *open, const char *clos
         return true;
 }
 
+/* A call of a program by LTTng's wrapper: malloc, free, calloc, realloc, memalign or posix_memalign. */
+static enum line_kind wrapped_call(struct import *import, struct part name,
+                                   const struct kernel_fields *fields,
+                                   const struct lttng_fields *lttng, struct open_call *call)
+{
+        struct part result = lttng->result.text ? lttng->result : fields->pointer;
+        uint64_t address;
+        uint64_t times = 1;
+
+        if (!kernel_address(result, &address))
+                return line_bad(import, "%.*s without ptr", (int)name.length, name.text);
+        if (part_is(name, "free")) {
+                call->released = address;
+                import_call(import, call, 0);
+                return LINE_TAKEN;
+        }
+        if (!kernel_number(lttng->size, UINT64_MAX, &call->bytes) ||
+            (lttng->times.text && !kernel_number(lttng->times, UINT64_MAX, &times)))
+                return line_bad(import, "%.*s without size", (int)name.length, name.text);
+        if (lttng->released.text && !kernel_address(lttng->released, &call->released))
+                return line_bad(import, "%.*s without in_ptr", (int)name.length, name.text);
+        /* posix_memalign returns an error, and leaves its result alone then. */
+        if (lttng->error.text && !part_is(lttng->error, "0"))
+                address = 0;
+        if (__builtin_mul_overflow(call->bytes, times, &call->bytes))
+                import->failed++;
+        else
+                import_call(import, call, address);
+        return LINE_TAKEN;
+}
+
 static enum line_kind babeltrace_line(struct import *import, const char *line)
 {
+        static const char wrapper[] = "lttng_ust_libc:";
         const char *close = strchr(line, ']');
         const char *groups = close ? strstr(close, ": {") : NULL;
-        const char *name = groups;
+        struct part name = {groups, 0};
         struct lives_event event = {0};
-        struct place place = {0};
+        struct lttng_fields lttng = {0};
         const struct kernel_kind *kind;
         struct kernel_fields fields;
         char site[SITE_BYTES];
         uint64_t number;
+        bool is_call;
 
         if (!groups)
                 return LINE_NOT_OURS;
-        while (name > close + 1 && name[-1] != ' ')
-                name--;
-        kind = kernel_kind(name, ':');
-        if (!kind && strncmp(name, "kmem_", 5) == 0)
-                kind = kernel_kind(name + 5, ':');
-        if (!kind) {
+        while (name.text > close + 1 && name.text[-1] != ' ')
+                name.text--;
+        is_call = strncmp(name.text, wrapper, sizeof(wrapper) - 1) == 0;
+        if (is_call)
+                name.text += sizeof(wrapper) - 1;
+        else if (strncmp(name.text, "kmem_", 5) == 0 && !kernel_kind(name.text, ':'))
+                name.text += 5;
+        name.length = (size_t)(groups - name.text);
+        kind = is_call ? NULL : kernel_kind(name.text, ':');
+        if (!kind && !is_call) {
                 import->others++;
                 return LINE_TAKEN;
         }
         if (line_trim(groups, groups + strlen(groups))[-1] != '}')
-                return line_bad(import, "%s without its last \"}\"", kind->name);
-        fields = read_named(groups + 1, &place);
-        if (!kernel_number(place.cpu, UINT64_MAX, &number))
-                return line_bad(import, "%s without cpu_id", kind->name);
+                return line_bad(import, "%.*s without its last \"}\"", (int)name.length, name.text);
+        fields = read_named(groups + 1, &lttng);
+        if (!kernel_number(lttng.cpu, UINT64_MAX, &number))
+                return line_bad(import, "%.*s without cpu_id", (int)name.length, name.text);
         if (number >= import->cpus_most)
                 return line_bad(import, "expected a CPU below %u", import->cpus_most);
         event.cpu = (uint16_t)number;
-        if (kernel_number(place.thread, INT32_MAX, &number) ||
-            kernel_number(place.process, INT32_MAX, &number))
+        if (kernel_number(lttng.thread, INT32_MAX, &number) ||
+            kernel_number(lttng.process, INT32_MAX, &number))
                 event.thread = (int32_t)number;
         if (!read_stamp(import, line, close))
                 return line_bad(import, "expected a time before the event, not \"%.*s\"",
                                 (int)(close - line > 40 ? 40 : close - line), line);
+        if (is_call)
+                return wrapped_call(import, name, &fields, &lttng,
+                                    &(struct open_call){.cpu = event.cpu, .thread = event.thread});
         name_site(&fields, site);
         return kernel_event(import, kind, &fields, &event);
 }
