@@ -183,7 +183,7 @@ def test_text_and_page(tmp_path: Path) -> None:
     ):
         assert text in result.stdout
         assert text in page.read_text()
-    assert "1 smaller caches: --top 2 has them" in result.stdout
+    assert "2 smaller caches: --top 3 has them" in result.stdout
     assert '<svg class="treemap"' in page.read_text()
     assert "http" not in re.sub(r"http://www.w3.org\S*", "", page.read_text())
 
