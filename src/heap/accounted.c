@@ -168,11 +168,11 @@ bool accounted_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
         return true;
 }
 
-/* Makes a large block that is handed out a sample, if a coin chooses it, unless it is NULL. */
+/* Throws the coin of a large block that is handed out, unless it is NULL. */
 static void *profiled(void *block, size_t bytes)
 {
-        if (is_profiling() && sample_falls(round_up(bytes, PAGE_SIZE)) && block)
-                sample_large(block, round_up(bytes, PAGE_SIZE));
+        if (is_profiling() && block)
+                sample_throw(block, bytes);
         return block;
 }
 

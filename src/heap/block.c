@@ -88,16 +88,6 @@ static void *cleared_pages(struct kmem_cache *cache, size_t size, bool *refused)
  * Objects of these classes are too large for marks. While there is a profile, a coin is thrown for each call
  * instead, and an object that it chooses becomes a sample where it lies, still warm from its last use.
  */
-static KMEM_NOINLINE void throw_coin(const void *object, size_t size)
-{
-        size_t bytes = round_up(size, PAGE_SIZE);
-
-        if (likely(!sample_falls(bytes)))
-                return;
-        sample_large(object, bytes);
-        figures_poll();
-}
-
 static void *alloc_pages_of_class(size_t size, gfp_t flags)
 {
         struct kmem_cache *cache = NULL;
@@ -114,8 +104,8 @@ static void *alloc_pages_of_class(size_t size, gfp_t flags)
                                     : object_alloc(cache, 0, &refused);
         if (likely(object)) {
                 rest_went(cache, slot_current());
-                if (is_profiling())
-                        throw_coin(object, size);
+                if (is_profiling() && sample_throw(object, size))
+                        figures_poll();
         }
         if (likely(object || refused))
                 return object;

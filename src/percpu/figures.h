@@ -28,6 +28,14 @@ extern KMEM_HIDDEN void (*memory_watch)(void);
 
 KMEM_HIDDEN void figures_act(void);
 
+static inline void figures_act_if(bool asked)
+{
+        if (unlikely(asked))
+                figures_act();
+        if (unlikely(memory_watch))
+                memory_watch();
+}
+
 /*
  * Called at the beginning of slow paths, also of large blocks, before figures are written. Makes
  * the registry when it is due, leaves the parent's registry, honours requests, ends a profile with
@@ -36,10 +44,7 @@ KMEM_HIDDEN void figures_act(void);
  */
 static inline void figures_poll(void)
 {
-        if (unlikely(registry_is_asked()) || unlikely(load_relaxed(&profile_lease_ends_ms)))
-                figures_act();
-        if (unlikely(memory_watch))
-                memory_watch();
+        figures_act_if(registry_is_asked() || load_relaxed(&profile_lease_ends_ms));
 }
 
 /*
@@ -48,10 +53,7 @@ static inline void figures_poll(void)
  */
 static inline void figures_poll_often(void)
 {
-        if (unlikely(registry_is_asked()))
-                figures_act();
-        if (unlikely(memory_watch))
-                memory_watch();
+        figures_act_if(registry_is_asked());
 }
 
 /* Whether figures_poll would do something. */

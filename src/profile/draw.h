@@ -18,7 +18,10 @@
  * UINT32_MAX means that many or more. A run that repeats the calls gets the numbers again.
  */
 KMEM_HIDDEN uint32_t draw_gap(uint64_t bytes, uint64_t interval);
-/* Whether an object of @bytes is a sample. A thread that repeats its calls gets the numbers again. */
+/*
+ * Whether an object of @bytes is a sample. Numbers repeat as those of draw_gap do, if threads throw their
+ * first coins in the same order.
+ */
 KMEM_HIDDEN bool draw_falls(uint64_t bytes, uint64_t interval);
 /* p, above 0. */
 KMEM_HIDDEN double sample_probability(uint64_t bytes, uint64_t interval);

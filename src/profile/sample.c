@@ -394,21 +394,20 @@ static void put_in_bucket(uint32_t entry, const void *block)
         add_relaxed(&sample_large_blocks, 1);
 }
 
-bool sample_falls(size_t bytes)
+bool sample_throw(const void *block, size_t bytes)
 {
         uint64_t interval = load_relaxed(&profile_interval);
-
-        return interval && draw_falls(bytes, interval);
-}
-
-void sample_large(const void *block, size_t bytes)
-{
-        int saved_errno = errno;
         struct sample *sample;
-        uint32_t entry = take_entry();
+        uint32_t entry;
+        int saved_errno;
 
+        bytes = round_up(bytes, PAGE_SIZE);
+        if (likely(!interval || !draw_falls(bytes, interval)))
+                return false;
+        saved_errno = errno;
+        entry = take_entry();
         if (!entry)
-                return;
+                return true;
         sample = &samples[entry];
         /*
          * The sample lies elsewhere, and the pages of its place would be kept as long as it lives.
@@ -421,6 +420,7 @@ void sample_large(const void *block, size_t bytes)
         PROBE_OTEL3(alloc, block, sample->bytes, sample->weight_bytes);
         put_in_bucket(entry, block);
         errno = saved_errno;
+        return true;
 }
 
 uint32_t sample_large_take(const void *block)

@@ -99,10 +99,11 @@ KMEM_HIDDEN struct kmem_cache *sample_cache(const void *address);
  */
 KMEM_HIDDEN bool sample_free(void *address, struct kmem_cache **cache);
 
-/* The coin of a block of that many bytes; whether it chooses it as a sample. */
-KMEM_HIDDEN bool sample_falls(size_t bytes);
-/* A large block or object of a class of pages that was chosen, of that many bytes, becomes a sample. */
-KMEM_HIDDEN void sample_large(const void *block, size_t bytes);
+/*
+ * Throws the coin of a large block or object of a class of pages, whose @bytes count as whole pages. A block
+ * that it chooses becomes a sample where it lies, if there is room. Whether it was chosen.
+ */
+KMEM_HIDDEN bool sample_throw(const void *block, size_t bytes);
 
 static inline uint32_t *sample_bucket(const void *block)
 {
