@@ -408,7 +408,10 @@ static void skip_without_classes_of_pages(void)
                 skip_because("debug caches have no sheaves");
 }
 
-/* Blocks of 32 KiB to 1 MiB are objects of classes of pages, unless they were moved. */
+/*
+ * Blocks of 32 KiB to 1 MiB are objects of classes of pages, unless they were moved, or are zeroed and above
+ * 256 KiB and no pages that were touched are free.
+ */
 static void classes_of_pages(void **state)
 {
         static const size_t sizes[][2] = {
