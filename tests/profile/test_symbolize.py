@@ -462,8 +462,13 @@ def test_signal_to_the_command_reaches_the_program(tmp_path: Path, number: signa
         assert (started.returncode, said) == (status, "last words\n" if last else "")
 
 
-def test_control_c_ends_the_program_first(tmp_path: Path) -> None:
-    """The last words of a program that the terminal's signal ends are still named."""
+@pytest.mark.parametrize("again", range(10))
+def test_control_c_ends_the_program_first(tmp_path: Path, again: int) -> None:
+    """The last words of a program that the terminal's signal ends are still named.
+
+    Its status was lost once in twelve runs, while the signal interrupted the wait for it.
+    """
+    del again
     ready = tmp_path / "ready"
     script = f"trap 'echo last words >&2; exit 9' INT; : >{ready}; while :; do sleep 0.1; done"
     started = subprocess.Popen(
