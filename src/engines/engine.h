@@ -512,16 +512,25 @@ KMEM_HIDDEN void engine_report_leaked(const struct kmem_cache *cache, uint64_t i
 
 enum { RECIPROCAL_SHIFT = 40 };
 
-/* Whether an object of the cache starts at an address in its pages, in use or not. */
-static inline bool cache_is_object(const struct kmem_cache *cache, const void *address)
+/*
+ * Whether an object of the cache starts at an address in its pages, in use or not. False also where the engine has
+ * to be asked, so that there is no call.
+ */
+static inline bool cache_is_known_object(const struct kmem_cache *cache, const void *address)
 {
         uint32_t mask = load_relaxed(&cache->slab_mask);
         uint64_t offset = (uintptr_t)address & mask;
         uint64_t index = (offset * cache->reciprocal) >> RECIPROCAL_SHIFT;
 
-        if (unlikely(!mask))
+        return index * cache->size == offset && index < cache->objects && mask;
+}
+
+/* As cache_is_known_object, of all caches. */
+static inline bool cache_is_object(const struct kmem_cache *cache, const void *address)
+{
+        if (unlikely(!load_relaxed(&cache->slab_mask)))
                 return cache->engine->is_object(cache, address);
-        return index * cache->size == offset && index < cache->objects;
+        return cache_is_known_object(cache, address);
 }
 
 #endif

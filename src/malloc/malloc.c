@@ -115,30 +115,15 @@ KMEM_FAST_CALL void *calloc(size_t count, size_t size)
         return malloc_general(CLASS_MALLOC, bytes, true, CALL_SITE);
 }
 
-static KMEM_NOINLINE void *move_object(void *moved, void *block, size_t bytes)
+/* Whether malloc(@size) would take an object of this cache; false where the fast path does not serve it. */
+static KMEM_ALWAYS_INLINE bool is_class_of(const struct kmem_cache *cache, size_t size)
 {
-        memcpy(moved, block, bytes);
-        free(block);
-        return moved;
-}
+        uint16_t entry;
 
-/* The most frequent cases of block_resize, by the fast paths; NULL if block_resize has to do it. */
-static KMEM_ALWAYS_INLINE void *realloc_object(void *block, size_t size)
-{
-        const struct kmem_cache *cache = cache_of(block);
-        void *moved;
-        size_t old;
-
-        if (unlikely(!cache || is_recording()))
-                return NULL;
-        old = cache->usable_bytes;
-        if (unlikely(!old || size < old / 2 || !size || !cache_is_object(cache, block) ||
-                     freed_is_marked(block)))
-                return NULL;
-        if (size <= old)
-                return block;
-        moved = malloc_fast(size_to_move_to(old, size, fast.malloc_limit), fast.malloc_limit);
-        return likely(moved) ? move_object(moved, block, old) : NULL;
+        if (unlikely(size - 1 >= fast.malloc_limit))
+                return false;
+        entry = load_folded(&front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+        return load_acquire(&caches_by_index[entry >> PAIR_SHIFT]) == cache;
 }
 
 static KMEM_NOINLINE void *realloc_slow(void *block, size_t size, const void *site)
@@ -168,11 +153,34 @@ static KMEM_NOINLINE void *realloc_slow(void *block, size_t size, const void *si
         return likely(resized) ? resized : out_of_memory();
 }
 
+/* By the fast paths, if they serve it. @old: bytes of the object. */
+static KMEM_NOINLINE void *realloc_move(void *block, size_t old, size_t size, const void *site)
+{
+        size_t wanted = size > old ? size_to_move_to(old, size, fast.malloc_limit) : size;
+        void *moved = malloc_fast(wanted, fast.malloc_limit);
+
+        if (unlikely(!moved))
+                return realloc_slow(block, size, site);
+        memcpy(moved, block, min_of(old, size));
+        free(block);
+        return moved;
+}
+
+/* The most frequent cases of block_resize are done without it. All calls are jumps. */
 static KMEM_ALWAYS_INLINE void *realloc_at(void *block, size_t size, const void *site)
 {
-        void *resized = realloc_object(block, size);
+        const struct kmem_cache *cache = cache_of(block);
+        size_t old;
 
-        return likely(resized) ? resized : realloc_slow(block, size, site);
+        if (unlikely(!cache || is_recording()))
+                return realloc_slow(block, size, site);
+        old = cache->usable_bytes;
+        if (unlikely(!old || !size || !cache_is_known_object(cache, block) ||
+                     freed_is_marked(block)))
+                return realloc_slow(block, size, site);
+        if (size <= old && (size >= old / 2 || is_class_of(cache, size)))
+                return block;
+        return realloc_move(block, old, size, site);
 }
 
 /* As glibc: NULL acts as malloc; size 0 frees and returns NULL. */

@@ -297,6 +297,34 @@ static void realloc_shrinks(void **state)
         free(block);
 }
 
+/* It takes the place of a block that was freed just before, and leaves that block's neighbours alone. */
+static void realloc_shrinks_into_its_class(void **state)
+{
+        enum { BLOCKS = 64 };
+        char *small[BLOCKS];
+
+        for (size_t bytes = 16; bytes <= 2048; bytes *= 2) {
+                char *block = malloc(hide(4 * bytes));
+
+                memset(block, 6, 4 * bytes);
+                for (unsigned int i = 0; i < BLOCKS; i++) {
+                        small[i] = malloc(hide(bytes));
+                        memset(small[i], 7, bytes);
+                }
+                free(small[BLOCKS / 2]);
+                block = realloc(block, bytes);
+                check(malloc_usable_size(block) < 2 * bytes);
+                check(is_filled(block, 6, bytes));
+                for (unsigned int i = 0; i < BLOCKS; i++) {
+                        if (i == BLOCKS / 2)
+                                continue;
+                        check(is_filled(small[i], 7, bytes));
+                        free(small[i]);
+                }
+                free(block);
+        }
+}
+
 /* As ksize has them: for blocks of each size, and for objects of two merged caches. */
 static void child_usable_sizes(void)
 {
@@ -1315,6 +1343,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(realloc_rules),
                 cmocka_unit_test(realloc_appends),
                 cmocka_unit_test(realloc_shrinks),
+                cmocka_unit_test(realloc_shrinks_into_its_class),
                 cmocka_unit_test(usable_sizes),
                 cmocka_unit_test(realloc_stays),
                 cmocka_unit_test(beyond_the_reservation),
