@@ -23,11 +23,11 @@ from pathlib import Path
 import ending
 from elftools.elf.elffile import ELFFile
 
-from kmem.bench.profile_cost import count_samples
 from kmem.common.figures import median_of_ratios
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.registry.requests import ask
+from kmem.live.stacks import count_samples
 
 LIBRARY = Path(__file__).resolve().parent.parent / "build" / "src" / "libkmem-malloc.so"
 # What is left out, and the functions that return 0 for it.

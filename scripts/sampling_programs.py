@@ -45,11 +45,11 @@ from pathlib import Path
 
 import ending
 
-from kmem.bench.profile_cost import count_samples
 from kmem.common.figures import paired_change
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.registry.requests import ask
+from kmem.live.stacks import count_samples
 
 TREE = Path(__file__).resolve().parent.parent
 LIBRARY = TREE / "build" / "src" / "libkmem-malloc.so"

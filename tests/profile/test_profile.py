@@ -321,7 +321,7 @@ def profiling(
     process: int, picture: Path, *wrapper: str, slices: int = 0
 ) -> subprocess.Popen[bytes]:
     """The command, which samples by now and would for ten minutes."""
-    words = ["--seconds", "600", "--slices", str(slices), "-o", picture]
+    words = ["--seconds", "600", "--interval", "512K", "--slices", str(slices), "-o", picture]
     arguments = [*wrapper, KMEM, "profile", str(process), *words]
     command = subprocess.Popen(arguments, stdout=subprocess.PIPE)
     with open_process(process) as registry:

@@ -27,7 +27,7 @@ from kmem.common.files import write_json
 from kmem.common.tree import build
 from kmem.live.leases import set_value
 from kmem.live.registry.file import Registry
-from kmem.live.stacks import read_stacks
+from kmem.live.stacks import count_samples
 
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)
 SETTLE_SECONDS = 0.02  # seconds after a change: marks are set at the next refills
@@ -63,10 +63,6 @@ def cpu_seconds(process: int) -> float:
     """Time that all threads of a process have run."""
     files = Path(f"/proc/{process}/task").glob("*/schedstat")
     return sum(int(file.read_text().split()[0]) for file in files) / 1e9
-
-
-def count_samples(registry: Registry) -> int:
-    return sum(counts.samples for counts in read_stacks(registry).values())
 
 
 def one_window(

@@ -3,7 +3,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.layout import RegistryError
@@ -30,29 +30,40 @@ def set_value(registry: Registry, name: str, value: int) -> None:
         raise RegistryError(f"process {registry.process} cannot be profiled: error {done[0]}")
 
 
+class Lease:
+    """Settings that hold as long as they are renewed."""
+
+    def __init__(self, registry: Registry, settings: dict[str, int]) -> None:
+        self.registry, self.settings = registry, dict(settings)
+        self.period = registry.number("head", "profile_lease_ms") / 1000 / RENEWALS
+        self.due = 0.0
+
+    def renew(self) -> None:
+        """Ask again if it is time; to be called again and again."""
+        if time.monotonic() < self.due:
+            return
+        for name, value in self.settings.items():
+            ask(self.registry, 0, name, str(value))
+        self.due = time.monotonic() + self.period
+
+    def change(self, name: str, value: int) -> None:
+        """Set another value. A process that sleeps takes it when it wakes up."""
+        self.settings[name] = value
+        answer(self.registry, ask(self.registry, 0, name, str(value)), WAIT_SECONDS)
+
+
 @contextlib.contextmanager
-def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[], None]]:
+def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Lease]:
     """Set `settings` inside the block, and restore the earlier values at its end.
 
-    The caller has to call the yielded function again and again. The process restores its values by
-    itself when no request came for the time of the lease, so a killed command leaves nothing
-    switched on.
+    The process restores its values by itself when no request came for the time of the lease, so a
+    killed command leaves nothing switched on.
     """
     for name in (*settings, "profile_lease_ms"):
         if name not in registry.parts["head"]:
             process = registry.process
             raise RegistryError(f"process {process} runs on a release without {name}")
-    period = registry.number("head", "profile_lease_ms") / 1000 / RENEWALS
-    due = 0.0
-
-    def renew() -> None:
-        nonlocal due
-        if time.monotonic() < due:
-            return
-        for name, value in settings.items():
-            ask(registry, 0, name, str(value))
-        due = time.monotonic() + period
-
+    lease = Lease(registry, settings)
     try:
         for name, value in settings.items():
             # An earlier profile may have ended while the process slept, and its request may still
@@ -60,8 +71,8 @@ def leased(registry: Registry, settings: dict[str, int]) -> Iterator[Callable[[]
             there = registry.number("head", name) == value
             if not there or waiting_request(registry, 0, name) is not None:
                 set_value(registry, name, value)
-        renew()
-        yield renew
+        lease.renew()
+        yield lease
     finally:
         if alive(registry):
             for name in settings:

@@ -6,7 +6,7 @@ import fcntl
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,10 @@ import typer
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.processes import command_line
 from kmem.common.signals import end_as_by_ctrl_c, handle
+from kmem.live import pace
 from kmem.live.ages import ages_of, thread_rows
 from kmem.live.differences import subtract
-from kmem.live.leases import leased
+from kmem.live.leases import Lease, leased
 from kmem.live.living import Living, read_living
 from kmem.live.pprof import Row, read
 from kmem.live.profile_files import TYPES, Profile, check_outputs, write_files
@@ -27,11 +28,12 @@ from kmem.live.registry.file import Registry, alive
 from kmem.live.registry.find import open_process
 from kmem.live.registry.heap import read_sample_interval
 from kmem.live.registry.layout import RegistryError
-from kmem.live.stacks import Counts, Stack, all_stacks, read_names, read_stacks
+from kmem.live.registry.requests import waiting_request
+from kmem.live.stacks import Counts, Stack, all_stacks, count_samples, read_names, read_stacks
 from kmem.live.symbols import Symbols
 
+INTERVAL = "profile_interval"
 LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
-INTERVAL = 512 << 10  # of a program that is not sampled yet
 SEE_SECONDS = 1  # between looks at code that does not stay
 threads = threading.Lock()
 profiled: set[int] = set()  # processes, by threads of this command
@@ -77,16 +79,12 @@ def signals_kept() -> Iterator[list[int]]:
 
 
 def wait(
-    registry: Registry,
-    seconds: float,
-    symbols: Symbols,
-    signals: list[int],
-    renew: Callable[[], None],
+    registry: Registry, seconds: float, symbols: Symbols, signals: list[int], lease: Lease
 ) -> None:
     """Wait until the time is over, the process ends, or a signal has come."""
     deadline, seen = time.monotonic() + seconds, 0.0
     while symbols.look(partial(alive, registry)) and not signals:
-        renew()
+        lease.renew()
         if time.monotonic() - seen > SEE_SECONDS:
             symbols.see(lambda: all_stacks(registry))
             seen = time.monotonic()
@@ -154,24 +152,53 @@ def check_interval(given: str, interval: int | None) -> None:
         raise BadUsage(f"{given}{interval}: expected {LEAST} to {MOST} bytes")
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """What a process had counted before and behind, and what lives."""
+
+    looks: list[Look]
+    living: Living | None
+    interval: int  # bytes between two samples
+
+
+def chosen_interval(
+    registry: Registry, symbols: Symbols, signals: list[int], lease: Lease, first: int
+) -> int:
+    """The interval by a short look under another one, which the process has left then."""
+    before, begun = count_samples(registry), time.monotonic()
+    wait(registry, pace.LOOK_SECONDS, symbols, signals, lease)
+    samples, seconds = count_samples(registry) - before, time.monotonic() - begun
+    interval = pace.interval_after(first, samples, seconds)
+    lease.change(INTERVAL, interval)
+    return interval
+
+
 def sampled(
     registry: Registry,
     symbols: Symbols,
-    settings: dict[str, int],
     *,
     seconds: float,
+    interval: int | None,
+    first: int,
+    slices: int,
     growth: bool,
     signals: list[int],
-) -> tuple[list[Look], Living | None]:
+) -> Sampled:
     """Sample the process: a look before and a look behind, for growth one more, and what lives.
 
     What lives is read while sampling is still on.
+
+    @interval, @first: as of take
     """
-    with only_one(registry), leased(registry, settings) as renew:
-        slices = settings.get("profile_slices", 0)
+    settings = {INTERVAL: interval or pace.look_interval(first)}
+    if slices:
+        settings["profile_slices"] = slices
+    with only_one(registry), leased(registry, settings) as lease:
+        if interval is None:
+            interval = chosen_interval(registry, symbols, signals, lease, first)
         looks = [look(registry, slices)]
         for _ in range(2 if growth else 1):
-            wait(registry, seconds, symbols, signals, renew)
+            wait(registry, seconds, symbols, signals, lease)
             looks.append(look(registry, slices))
             if growth and len(looks) == 2 and (signals or not alive(registry)):
                 raise KmemError(
@@ -180,7 +207,7 @@ def sampled(
                 )
         living = read_living(registry)
         symbols.python_names = read_names(registry)
-    return looks, living
+    return Sampled(looks, living, interval)
 
 
 def remarks(looks: list[Look], rows: list[Row], slices: int, notes: list[str]) -> list[str]:
@@ -210,6 +237,13 @@ def remarks(looks: list[Look], rows: list[Row], slices: int, notes: list[str]) -
     return said
 
 
+def interval_of(registry: Registry) -> int | None:
+    """The interval of a program that is sampled; None behind a profile that it did not see end."""
+    if waiting_request(registry, 0, INTERVAL) is not None:
+        return None
+    return read_sample_interval(registry) or None
+
+
 def take(
     process: int,
     *,
@@ -218,22 +252,30 @@ def take(
     slices: int,
     growth: bool,
     signals: list[int],
+    first: int = pace.FIRST,
 ) -> tuple[Profile, list[str]]:
     """Sample a process, and say how that went; for growth twice, and the first is the base.
 
-    @interval: None for that of the program.
+    @interval: None for that of the program, and if it has none, for @first or more (pace.py).
     @signals: the profile ends earlier when there is one.
     """
     with (
         open_process(process, writable=True) as registry,
         contextlib.closing(Symbols(process)) as symbols,
     ):
-        interval = interval or read_sample_interval(registry) or INTERVAL
-        settings = {"profile_interval": interval} | ({"profile_slices": slices} if slices else {})
+        own = interval or interval_of(registry)
         words = command_line(process)
-        looks, living = sampled(
-            registry, symbols, settings, seconds=seconds, growth=growth, signals=signals
+        done = sampled(
+            registry,
+            symbols,
+            seconds=seconds,
+            interval=own,
+            first=first,
+            slices=slices,
+            growth=growth,
+            signals=signals,
         )
+        looks, living = done.looks, done.living
         ended = not alive(registry)
         before, after = looks[-2:]
         rows = rows_between(before, after, symbols)
@@ -246,6 +288,11 @@ def take(
             " (docs/profiles.md)"
         )
     notes = list(symbols.notes or [])
+    if own is None and done.interval != first:
+        notes.append(
+            f"the process allocates much, so samples are {done.interval >> 10} KiB apart;"
+            " --interval sets a distance"
+        )
     if ended:
         notes.append(
             f"process {process} has ended, or became another program; what it freed before is"
@@ -255,7 +302,7 @@ def take(
     made = Profile(
         rows,
         source,
-        interval,
+        done.interval,
         before.time_ns,
         after.time_ns - before.time_ns,
         f"libkmem, {source}: {words}",

@@ -83,6 +83,13 @@ def read_stacks(registry: Registry) -> dict[Stack, Counts]:
     return found
 
 
+def count_samples(registry: Registry) -> int:
+    """All samples that were ever taken."""
+    return sum(
+        registry.number("stack", "samples", at) for at in stack_places(registry, registry.copy())
+    )
+
+
 def stack_places(registry: Registry, copy: bytes) -> Sequence[int]:
     return registry.records(copy)[RECORD_STACK]
 

@@ -28,7 +28,7 @@ TOLERANCE = 0.02  # of a mean size; the finest classes are 6% apart
 DEVIATIONS = 4  # of a count of samples, that are chance
 SITES = 3  # of a cache
 SEVERAL_SIZES = -1  # in place of a cache's birth
-INTERVAL = 64 << 10  # bytes between two samples that the command takes
+INTERVAL = 64 << 10  # bytes between two samples that the command takes, at first
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,19 @@ def in_use(counts: Counts) -> bool:
 def samples_of(registry: Registry, process: Process, seconds: float) -> Samples:
     """Samples that the process takes anyway, or with @seconds those of this command too."""
     if seconds:
-        interval = process.interval or INTERVAL
         with signals_kept() as signals:
             profile, _ = take(
                 registry.process,
                 seconds=seconds,
-                interval=interval,
+                interval=None,
                 slices=0,
                 growth=False,
                 signals=signals,
+                first=INTERVAL,
             )
         of = "all" if process.interval else f"those allocated in {seconds:g} s"
-        words = f"samples every {interval:,} bytes, of {of} objects in use"
-        return Samples(profile.rows, words, interval, profile.ages)
+        words = f"samples every {profile.interval:,} bytes, of {of} objects in use"
+        return Samples(profile.rows, words, profile.interval, profile.ages)
     if not process.interval:
         return Samples([], "", 0)
     rows, ages = sampled_already(registry)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The interval of a profile for which none is given, by a short look at the program before it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profiled import on_library, profile, wait_for_registry
+
+from kmem.live.pace import FIRST, MOST_A_SECOND, TIMES_MOST, interval_after, look_interval
+from kmem.live.pprof import read
+from kmem.live.registry.find import open_process
+from kmem.live.registry.requests import ask
+
+FIRSTS = st.integers(10, 24).map(lambda bits: 1 << bits)
+
+
+@given(FIRSTS, st.integers(0, 1 << 20), st.floats(0.01, 10))
+def test_interval(first: int, samples: int, seconds: float) -> None:
+    """It is the least that keeps to the bound, by powers of two, and never that of the look."""
+    interval = interval_after(first, samples, seconds)
+    times = interval // first
+    assert interval == first * times
+    assert times & (times - 1) == 0
+    expected = samples / seconds * look_interval(first) / interval
+    assert expected <= MOST_A_SECOND * 1.001 or times == TIMES_MOST
+    assert times == 1 or expected * 2 > MOST_A_SECOND * 0.999
+    assert interval != look_interval(first)
+
+
+BUSY = """
+while True:
+    [bytes(1000 + number % 1000) for number in range(20000)]
+"""
+CALM = """
+import time
+while True:
+    [bytes(1000 + number % 1000) for number in range(100)]
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.alone
+def test_busy(tmp_path: Path) -> None:
+    """Samples of a program that allocates much are further apart, and the command says so."""
+    packed = tmp_path / "heap.pb.gz"
+    words = (sys.executable, "-c", BUSY)
+    with on_library("registry=on", *words, PYTHONMALLOC="malloc") as process:
+        wait_for_registry(process.pid)
+        done = profile(str(process.pid), "--seconds", "1", "-o", packed)
+        assert done.returncode == 0, done.stderr
+        given = profile(str(process.pid), "--seconds", "0.2", "--interval", "512K")
+        assert given.returncode == 0, given.stderr
+    apart = re.search(r"allocates much, so samples are (\d+) KiB apart", done.stdout)
+    assert apart, done.stdout
+    assert read(packed).period == int(apart[1]) << 10 > FIRST
+    assert "apart" not in given.stdout
+
+
+@pytest.mark.alone
+def test_calm(tmp_path: Path) -> None:
+    packed = tmp_path / "heap.pb.gz"
+    words = (sys.executable, "-c", CALM)
+    with on_library("registry=on", *words, PYTHONMALLOC="malloc") as process:
+        wait_for_registry(process.pid)
+        done = profile(str(process.pid), "--seconds", "1", "-o", packed)
+    assert done.returncode == 0, done.stderr
+    assert read(packed).period == FIRST
+    assert "apart" not in done.stdout
+
+
+@pytest.mark.alone
+def test_own_interval(tmp_path: Path) -> None:
+    """A program that is sampled already keeps its interval, however many samples come."""
+    packed = tmp_path / "heap.pb.gz"
+    words = (sys.executable, "-c", BUSY)
+    with on_library("profile_interval=256K", *words, PYTHONMALLOC="malloc") as process:
+        wait_for_registry(process.pid)
+        done = profile(str(process.pid), "--seconds", "0.5", "-o", packed)
+    assert done.returncode == 0, done.stderr
+    assert read(packed).period == 256 << 10
+    assert "apart" not in done.stdout
+
+
+STEPS = """
+import sys
+for line in sys.stdin:
+    for _ in range(int(line)):
+        [bytes(1000 + number % 1000) for number in range(20000)]
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.alone
+def test_behind_a_profile_whose_end_was_not_seen(tmp_path: Path) -> None:
+    """An interval that a waiting request ends is not the program's own."""
+    packed = tmp_path / "heap.pb.gz"
+    words = (sys.executable, "-c", STEPS)
+    options = "registry=on,reclaim_thread=off"
+    with on_library(options, *words, PYTHONMALLOC="malloc") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def work(rounds: int) -> None:
+            assert process.stdin is not None
+            process.stdin.write(f"{rounds}\n")
+            process.stdin.flush()
+
+        work(1)
+        process.stdout.readline()
+        wait_for_registry(process.pid)
+        with open_process(process.pid, writable=True) as registry:
+            ask(registry, 0, "profile_interval", str(64 << 20))
+            while registry.number("head", "profile_interval") != 64 << 20:
+                work(1)
+                process.stdout.readline()
+            ask(registry, 0, "profile_interval", "")
+        time.sleep(0.1)
+        assert registry_interval(process.pid) == 64 << 20
+        work(1000000)
+        done = profile(str(process.pid), "--seconds", "0.5", "-o", packed)
+    assert done.returncode == 0, done.stderr
+    assert read(packed).period != 64 << 20
+    assert "apart" in done.stdout
+
+
+def registry_interval(process: int) -> int:
+    with open_process(process) as registry:
+        return registry.number("head", "profile_interval")
