@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from profiled import on_library, profile, wait_for_registry
 
 from kmem.live.pace import FIRST, MOST_A_SECOND, TIMES_MOST, interval_after, look_interval
 from kmem.live.pprof import read
+from kmem.live.profile import take
 from kmem.live.registry.find import open_process
 from kmem.live.registry.requests import ask
 
@@ -61,6 +63,23 @@ def test_busy(tmp_path: Path) -> None:
     assert apart, done.stdout
     assert read(packed).period == int(apart[1]) << 10 > FIRST
     assert "apart" not in given.stdout
+
+
+@pytest.mark.alone
+def test_ended_during_the_look() -> None:
+    """By a signal: what was seen until then is a profile, without a word of the interval."""
+    with on_library("registry=on", sys.executable, "-c", BUSY, PYTHONMALLOC="malloc") as process:
+        wait_for_registry(process.pid)
+        made, said = take(
+            process.pid,
+            seconds=600,
+            interval=None,
+            slices=0,
+            growth=False,
+            signals=[signal.SIGTERM],
+        )
+    assert made.interval == look_interval(FIRST)
+    assert "apart" not in " ".join(said)
 
 
 @pytest.mark.alone

@@ -164,10 +164,12 @@ class Sampled:
 def chosen_interval(
     registry: Registry, symbols: Symbols, signals: list[int], lease: Lease, first: int
 ) -> int:
-    """The interval by a short look under another one, which the process has left then."""
+    """The interval by a short look under another one, which stays only if the profile ends then."""
     before, begun = count_samples(registry), time.monotonic()
     wait(registry, pace.LOOK_SECONDS, symbols, signals, lease)
     samples, seconds = count_samples(registry) - before, time.monotonic() - begun
+    if signals or not alive(registry):
+        return pace.look_interval(first)
     interval = pace.interval_after(first, samples, seconds)
     lease.change(INTERVAL, interval)
     return interval
@@ -194,9 +196,12 @@ def sampled(
     if slices:
         settings["profile_slices"] = slices
     with only_one(registry), leased(registry, settings) as lease:
+        looks = [look(registry, slices)]
         if interval is None:
             interval = chosen_interval(registry, symbols, signals, lease, first)
-        looks = [look(registry, slices)]
+            if growth:
+                # The two profiles of a comparison have the same length.
+                looks = [look(registry, slices)]
         for _ in range(2 if growth else 1):
             wait(registry, seconds, symbols, signals, lease)
             looks.append(look(registry, slices))
@@ -288,7 +293,7 @@ def take(
             " (docs/profiles.md)"
         )
     notes = list(symbols.notes or [])
-    if own is None and done.interval != first:
+    if own is None and done.interval > pace.look_interval(first):
         notes.append(
             f"the process allocates much, so samples are {done.interval >> 10} KiB apart;"
             " --interval sets a distance"
