@@ -512,25 +512,33 @@ KMEM_HIDDEN void engine_report_leaked(const struct kmem_cache *cache, uint64_t i
 
 enum { RECIPROCAL_SHIFT = 40 };
 
-/*
- * Whether an object of the cache starts at an address in its pages, in use or not. False also where the engine has
- * to be asked, so that there is no call.
- */
-static inline bool cache_is_known_object(const struct kmem_cache *cache, const void *address)
+static inline bool object_starts(const struct kmem_cache *cache, const void *address, uint32_t mask)
 {
-        uint32_t mask = load_relaxed(&cache->slab_mask);
         uint64_t offset = (uintptr_t)address & mask;
         uint64_t index = (offset * cache->reciprocal) >> RECIPROCAL_SHIFT;
 
-        return index * cache->size == offset && index < cache->objects && mask;
+        return index * cache->size == offset && index < cache->objects;
 }
 
-/* As cache_is_known_object, of all caches. */
+/*
+ * Whether an object of the cache starts at an address in its pages, in use or not. The mask is read once, as another
+ * thread may set it to 0 at any time.
+ */
 static inline bool cache_is_object(const struct kmem_cache *cache, const void *address)
 {
-        if (unlikely(!load_relaxed(&cache->slab_mask)))
+        uint32_t mask = load_relaxed(&cache->slab_mask);
+
+        if (unlikely(!mask))
                 return cache->engine->is_object(cache, address);
-        return cache_is_known_object(cache, address);
+        return object_starts(cache, address, mask);
+}
+
+/* As cache_is_object, but false where the engine would have to be asked, so that there is no call. */
+static inline bool cache_is_known_object(const struct kmem_cache *cache, const void *address)
+{
+        uint32_t mask = load_relaxed(&cache->slab_mask);
+
+        return likely(mask) && object_starts(cache, address, mask);
 }
 
 #endif
