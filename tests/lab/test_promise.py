@@ -66,6 +66,10 @@ def test_signed_ranks() -> None:
     # For many pairs the sum of the positive ranks is nearly normal; 2.0**1100 is too large.
     middle, deviation = 1100 * 1101 / 4, (1100 * 1101 * 2201 / 24) ** 0.5
     assert signed_rank_bound(1100) == pytest.approx(middle - 1.96 * deviation, rel=0.001)
+    # One more pair than are counted one by one: about half a step of the ranks, less the spread.
+    steps = [signed_rank_bound(count + 1) - signed_rank_bound(count) for count in (498, 499, 500)]
+    assert steps[2] == pytest.approx(steps[1], abs=3)
+    assert steps[1] == pytest.approx(steps[0], abs=3)
 
 
 def test_paired_changes() -> None:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Medians, ratios and their intervals, for figures that were taken in rounds; orders of figures."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import bootstrap, spearmanr
 
 RESAMPLES = 2000
+EXACT_RANKS_MOST = 500
 CONFIDENCE = 0.95  # resamples of an interval
 ROUNDS_FOR_BOUNDS = 7  # with fewer rounds, an interval says nothing about a bound
 
@@ -120,8 +123,12 @@ def signed_rank_bound(count: int) -> int:
     """Of the means of pairs of `count` differences, how many at either end the interval leaves out.
 
     likely[w] is the part of all choices of signs of the ranks 1 to `count` whose positive ones add
-    up to w.
+    up to w. Of many ranks these sums are spread as by the normal distribution.
     """
+    if count > EXACT_RANKS_MOST:
+        spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+        middle = count * (count + 1) / 4
+        return math.floor(NormalDist(middle, spread).inv_cdf((1 - CONFIDENCE) / 2) - 0.5)
     likely = np.zeros(count * (count + 1) // 2 + 1)
     likely[0] = 1
     for rank in range(1, count + 1):
