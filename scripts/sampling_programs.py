@@ -64,6 +64,7 @@ SAMPLING = re.compile(
 )
 WARM_WINDOWS = 10
 LEAK_SECONDS = 15
+NOTHING = 1 << 40  # the longest interval
 SETTLE = 20  # requests of a window, one in so many is made before it: refills see the change
 
 NODE = """
@@ -275,16 +276,31 @@ def running(program: Program, options: str) -> Iterator[tuple[Registry, Client]]
             Path(f"/tmp/perf-{process.pid}.map").unlink(missing_ok=True)
 
 
-def window(registry: Registry, client: Client, interval: int, requests: int) -> tuple[float, float]:
-    """CPU seconds for the requests, and samples a second of them."""
+def adopt(registry: Registry, client: Client, interval: int, settle: int) -> None:
+    """Requests until the program has taken the interval."""
     ask(registry, 0, "profile_interval", str(interval))
     deadline = time.monotonic() + START_SECONDS
     while True:
-        client.requests(max(requests // SETTLE, 1))
+        client.requests(settle)
         if registry.number("head", "profile_interval") == interval:
             break
         if time.monotonic() > deadline:
             raise SystemExit(f"a program keeps its interval, not {interval}")
+
+
+def window(registry: Registry, client: Client, interval: int, requests: int) -> tuple[float, float]:
+    """CPU seconds for the requests, and samples a second of them.
+
+    A new interval empties the sheaves, and what comes next fills them. So a window without samples
+    has its sheaves emptied before, too, by an interval at which nothing is sampled.
+    """
+    settle = max(requests // SETTLE, 1)
+    if interval:
+        adopt(registry, client, interval, settle)
+        client.requests(settle)
+    else:
+        adopt(registry, client, NOTHING, settle)
+        adopt(registry, client, 0, settle)
     sampled, begun = count_samples(registry), cpu_seconds(registry.process)
     client.requests(requests)
     spent = cpu_seconds(registry.process) - begun
