@@ -115,15 +115,16 @@ KMEM_FAST_CALL void *calloc(size_t count, size_t size)
         return malloc_general(CLASS_MALLOC, bytes, true, CALL_SITE);
 }
 
+/* The cache of a pair offset that malloc_class gives; NULL if the class has none yet. */
+static KMEM_ALWAYS_INLINE const struct kmem_cache *cache_of_class(uint16_t entry)
+{
+        return load_acquire(&caches_by_index[entry >> PAIR_SHIFT]);
+}
+
 /* Whether malloc(@size) would take an object of this cache; false where the fast path does not serve it. */
 static KMEM_ALWAYS_INLINE bool is_class_of(const struct kmem_cache *cache, size_t size)
 {
-        uint16_t entry;
-
-        if (unlikely(size - 1 >= fast.malloc_limit))
-                return false;
-        entry = load_folded(&front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
-        return load_acquire(&caches_by_index[entry >> PAIR_SHIFT]) == cache;
+        return size - 1 < fast.malloc_limit && cache_of_class(malloc_class(size)) == cache;
 }
 
 static KMEM_NOINLINE void *realloc_slow(void *block, size_t size, const void *site)
@@ -213,8 +214,8 @@ static KMEM_ALWAYS_INLINE void *aligned_fast(size_t align, size_t size)
         /* 0 for a size of 0, and for a size that is too large to be rounded. */
         if (unlikely(rounded - 1 >= fast.malloc_limit))
                 return NULL;
-        entry = load_folded(&front()->malloc_class[(rounded - 1) >> CLASS_STEP_SHIFT]);
-        cache = load_acquire(&caches_by_index[entry >> PAIR_SHIFT]);
+        entry = malloc_class(rounded);
+        cache = cache_of_class(entry);
         return likely(cache && cache->align >= align) ? percpu_alloc_class(entry) : NULL;
 }
 

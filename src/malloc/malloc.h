@@ -7,6 +7,12 @@
 
 enum { MALLOC_ALIGN_BYTES = 16 };
 
+/* The pair offset of the class that serves @size, from 1 byte to the limit of malloc_fast. */
+static KMEM_ALWAYS_INLINE uint16_t malloc_class(size_t size)
+{
+        return load_folded(&front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+}
+
 /*
  * A malloc by the fast path; @limit is fast.malloc_limit or 0. Size 0 wraps around and takes the
  * slow path, as do sizes above @limit. The limit may be read behind the map, unlike kmalloc's: libc
@@ -17,8 +23,7 @@ static KMEM_ALWAYS_INLINE void *malloc_fast(size_t size, size_t limit)
         load_for_pop();
         if (unlikely(size - 1 >= limit))
                 return NULL;
-        return percpu_alloc_class(
-                load_folded(&front()->malloc_class[(size - 1) >> CLASS_STEP_SHIFT]));
+        return percpu_alloc_class(malloc_class(size));
 }
 
 /*
