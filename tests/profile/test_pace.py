@@ -48,21 +48,29 @@ while True:
 """
 
 
+def profiled_at(
+    file: Path, program: str, *words: str, options: str = "registry=on"
+) -> tuple[int, str]:
+    """The interval that a profile's file has, and what the command said."""
+    command = (sys.executable, "-c", program)
+    with on_library(options, *command, PYTHONMALLOC="malloc") as process:
+        wait_for_registry(process.pid)
+        done = profile(str(process.pid), *words, "-o", file)
+    assert done.returncode == 0, done.stderr
+    return read(file).period, done.stdout
+
+
 @pytest.mark.alone
 def test_busy(tmp_path: Path) -> None:
     """Samples of a program that allocates much are further apart, and the command says so."""
-    packed = tmp_path / "heap.pb.gz"
-    words = (sys.executable, "-c", BUSY)
-    with on_library("registry=on", *words, PYTHONMALLOC="malloc") as process:
-        wait_for_registry(process.pid)
-        done = profile(str(process.pid), "--seconds", "1", "-o", packed)
-        assert done.returncode == 0, done.stderr
-        given = profile(str(process.pid), "--seconds", "0.2", "--interval", "512K")
-        assert given.returncode == 0, given.stderr
-    apart = re.search(r"allocates much, so samples are (\d+) KiB apart", done.stdout)
-    assert apart, done.stdout
-    assert read(packed).period == int(apart[1]) << 10 > FIRST
-    assert "apart" not in given.stdout
+    file = tmp_path / "heap.pb.gz"
+    period, said = profiled_at(file, BUSY, "--seconds", "1")
+    apart = re.search(r"allocates much, so samples are (\d+) KiB apart", said)
+    assert apart, said
+    assert period == int(apart[1]) << 10 > FIRST
+    period, said = profiled_at(file, BUSY, "--seconds", "0.2", "--interval", "512K")
+    assert period == 512 << 10
+    assert "apart" not in said
 
 
 @pytest.mark.alone
@@ -84,27 +92,18 @@ def test_ended_during_the_look() -> None:
 
 @pytest.mark.alone
 def test_calm(tmp_path: Path) -> None:
-    packed = tmp_path / "heap.pb.gz"
-    words = (sys.executable, "-c", CALM)
-    with on_library("registry=on", *words, PYTHONMALLOC="malloc") as process:
-        wait_for_registry(process.pid)
-        done = profile(str(process.pid), "--seconds", "1", "-o", packed)
-    assert done.returncode == 0, done.stderr
-    assert read(packed).period == FIRST
-    assert "apart" not in done.stdout
+    period, said = profiled_at(tmp_path / "heap.pb.gz", CALM, "--seconds", "1")
+    assert period == FIRST
+    assert "apart" not in said
 
 
 @pytest.mark.alone
 def test_own_interval(tmp_path: Path) -> None:
     """A program that is sampled already keeps its interval, however many samples come."""
-    packed = tmp_path / "heap.pb.gz"
-    words = (sys.executable, "-c", BUSY)
-    with on_library("profile_interval=256K", *words, PYTHONMALLOC="malloc") as process:
-        wait_for_registry(process.pid)
-        done = profile(str(process.pid), "--seconds", "0.5", "-o", packed)
-    assert done.returncode == 0, done.stderr
-    assert read(packed).period == 256 << 10
-    assert "apart" not in done.stdout
+    file = tmp_path / "heap.pb.gz"
+    period, said = profiled_at(file, BUSY, "--seconds", "0.5", options="profile_interval=256K")
+    assert period == 256 << 10
+    assert "apart" not in said
 
 
 STEPS = """

@@ -60,8 +60,8 @@ SampleInterval = Annotated[
         "--interval",
         metavar="BYTES",
         help="Average number of allocated bytes between two samples, with K, M, G or T if wanted; "
-        "default: that of the program; if it is not sampled yet 512K, and more while over 200 "
-        "samples come in a second.",
+        "default: that of the program; if it is not sampled yet 512K, or more, chosen once so that "
+        "about 200 samples come in a second.",
         parser=size_text,
     ),
 ]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import bootstrap, spearmanr
 
 RESAMPLES = 2000
-EXACT_RANKS_MOST = 500
+EXACT_RANKS_MOST = 500  # pairs, up to which all sums of ranks are counted
 CONFIDENCE = 0.95  # resamples of an interval
 ROUNDS_FOR_BOUNDS = 7  # with fewer rounds, an interval says nothing about a bound
 
