@@ -42,7 +42,7 @@ KMEM_PUBLIC int mallopt(int parameter, int value);
 #endif
 
 enum {
-        TRIM_REST = 4, /* a pause after each trim of that many times its duration */
+        TRIM_REST = 19, /* a pause after each trim of that many times its duration */
         TRIM_REST_MAX_NS = 10000000,
 };
 
@@ -50,9 +50,9 @@ enum {
  * Empties all sheaves, frees empty slabs and gives free pages back, but keeps @keep bytes of them.
  * Returns 1 if memory went back to the system, else 0.
  *
- * The pause keeps trims to a fifth of the time of a program that calls this all the time: after a
- * trim the function does nothing and returns 0 for four times as long as the trim took, but 10 ms
- * at most.
+ * The pause keeps trims to a twentieth of the time of a program that calls this all the time: after
+ * a trim the function does nothing and returns 0 for 19 times as long as the trim took, but 10 ms at
+ * most (decisions/0019).
  */
 KMEM_PUBLIC int malloc_trim(size_t keep)
 {
