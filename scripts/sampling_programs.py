@@ -6,8 +6,9 @@ redis, node, a server in Flask, the same with all objects on malloc, and Java se
 of requests in each window. Windows without samples and with samples at each interval follow in a
 newly drawn order in one process, and what counts is the CPU time of all of its threads, by the
 middle of the differences of pairs with its 95% interval (Wilcoxon's signed ranks). Windows are
-short, so that the two of a pair have nearly the same machine, and many; `--keep` adds them to those
-of earlier runs, so a machine may be quiet for a minute now and then:
+short, so that the two of a pair have nearly the same machine, and many. Each begins 0.2 seconds
+after the change, when what a change costs is over: a profile changes the interval once. `--keep`
+adds windows to those of earlier runs, so a machine may be quiet for a minute now and then:
 
     PYTHONPATH=python .venv/bin/python scripts/sampling_programs.py --rounds 300
     PYTHONPATH=python .venv/bin/python scripts/sampling_programs.py --seconds 50 --keep windows.json
@@ -64,8 +65,10 @@ SAMPLING = re.compile(
 )
 WARM_WINDOWS = 10
 LEAK_SECONDS = 15
-NOTHING = 1 << 40  # the longest interval
-SETTLE = 20  # requests of a window, one in so many is made before it: refills see the change
+PROCESS_SECONDS = 120  # of a process, as all that it keeps for good has to fit into memory
+NOTHING = (1 << 40) - 1  # an interval at which nothing is sampled
+SETTLE_SECONDS = 0.2  # emptied sheaves are filled, and pages that came free are purged or used
+PARTS = 20  # of a window's requests
 
 NODE = """
 const http = require("http");
@@ -276,12 +279,12 @@ def running(program: Program, options: str) -> Iterator[tuple[Registry, Client]]
             Path(f"/tmp/perf-{process.pid}.map").unlink(missing_ok=True)
 
 
-def adopt(registry: Registry, client: Client, interval: int, settle: int) -> None:
+def adopt(registry: Registry, client: Client, interval: int, part: int) -> None:
     """Requests until the program has taken the interval."""
     ask(registry, 0, "profile_interval", str(interval))
     deadline = time.monotonic() + START_SECONDS
     while True:
-        client.requests(settle)
+        client.requests(part)
         if registry.number("head", "profile_interval") == interval:
             break
         if time.monotonic() > deadline:
@@ -289,22 +292,25 @@ def adopt(registry: Registry, client: Client, interval: int, settle: int) -> Non
 
 
 def window(registry: Registry, client: Client, interval: int, requests: int) -> tuple[float, float]:
-    """CPU seconds for the requests, and samples a second of them.
+    """CPU seconds for a part of the requests, in the middle, and samples a second of all.
 
-    A new interval empties the sheaves, and what comes next fills them. So a window without samples
-    has its sheaves emptied before, too, by an interval at which nothing is sampled.
+    A collection of garbage in one part would hide what samples cost in all the others.
+    A new interval empties the sheaves and the end of a profile does not, so either kind of window
+    begins with an interval at which nothing is sampled, and then has time to settle.
     """
-    settle = max(requests // SETTLE, 1)
-    if interval:
-        adopt(registry, client, interval, settle)
-        client.requests(settle)
-    else:
-        adopt(registry, client, NOTHING, settle)
-        adopt(registry, client, 0, settle)
-    sampled, begun = count_samples(registry), cpu_seconds(registry.process)
-    client.requests(requests)
-    spent = cpu_seconds(registry.process) - begun
-    return spent, (count_samples(registry) - sampled) / spent
+    part = max(requests // PARTS, 1)
+    adopt(registry, client, NOTHING, part)
+    adopt(registry, client, interval, part)
+    settled = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < settled:
+        client.requests(part)
+    pieces = []
+    sampled = count_samples(registry)
+    for _ in range(PARTS):
+        begun = cpu_seconds(registry.process)
+        client.requests(part)
+        pieces.append(cpu_seconds(registry.process) - begun)
+    return statistics.median(pieces), (count_samples(registry) - sampled) / sum(pieces)
 
 
 Windows = dict[str, list[float]]  # CPU seconds by interval, and samples a second
@@ -328,21 +334,23 @@ def measure(name: str, program: Program, intervals: Sequence[int], wanted: Names
     settings = [0, *intervals]
     windows = kept_windows(wanted.keep, name)
     deadline = time.monotonic() + wanted.seconds
-    with running(program, "registry=on") as (registry, client):
-        client.requests(round(program.requests * WARM_WINDOWS * min(10 * wanted.part, 1)))
-        for _ in range(wanted.rounds):
-            if time.monotonic() > deadline:
-                break
-            random.shuffle(settings)
-            for interval in settings:
-                seconds, taken = window(registry, client, interval, requests)
-                windows.setdefault(f"{interval}", []).append(seconds)
-                windows.setdefault(f"{interval} samples", []).append(taken)
+    rounds = wanted.rounds
+    while rounds and time.monotonic() < deadline:
+        ended = min(deadline, time.monotonic() + PROCESS_SECONDS)
+        with running(program, "registry=on") as (registry, client):
+            client.requests(round(program.requests * WARM_WINDOWS * min(2 * wanted.part, 1)))
+            while rounds and time.monotonic() < ended:
+                rounds -= 1
+                random.shuffle(settings)
+                for interval in settings:
+                    seconds, taken = window(registry, client, interval, requests)
+                    windows.setdefault(f"{interval}", []).append(seconds)
+                    windows.setdefault(f"{interval} samples", []).append(taken)
     if wanted.keep:
         keep_windows(wanted.keep, name, windows)
     off = windows["0"]
     middle = 1000 * statistics.median(off)
-    print(f"{name}, {len(off)} rounds of windows of {middle:.0f} ms of CPU time:")
+    print(f"{name}, {len(off)} rounds of {PARTS} times {middle:.1f} ms of CPU time:")
     for interval in intervals:
         on = windows[f"{interval}"]
         change = paired_change(*([math.log(one) for one in each] for each in (on, off)))
@@ -364,7 +372,7 @@ def share(name: str, program: Program, interval: int, wanted: Namespace) -> None
         running(program, f"registry=on,profile_interval={interval}") as (registry, client),
         tempfile.NamedTemporaryFile() as file,
     ):
-        client.requests(round(program.requests * WARM_WINDOWS * min(10 * wanted.part, 1)))
+        client.requests(round(program.requests * WARM_WINDOWS * min(2 * wanted.part, 1)))
         words = ["-q", "-e", "cpu-clock", "-F", str(LOOKS), "-p", str(registry.process)]
         looking = subprocess.Popen(["perf", "record", *words, "-o", file.name])
         try:
@@ -406,7 +414,7 @@ def find_leak(name: str, program: Program) -> None:
 
         def load() -> None:
             while not ended.is_set():
-                client.requests(max(program.requests // SETTLE, 1))
+                client.requests(max(program.requests // PARTS, 1))
 
         thread = threading.Thread(target=load)
         begun = time.monotonic()
@@ -434,7 +442,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--program", choices=PROGRAMS, action="append", help="only this one")
     parser.add_argument("--interval", type=int, action="append", help="512 KiB and 2 MiB without")
-    parser.add_argument("--part", type=float, default=0.1, help="of a window's requests")
+    parser.add_argument("--part", type=float, default=0.5, help="of a window's requests")
     parser.add_argument("--keep", type=Path, help="windows of several runs")
     parser.add_argument("--share", action="store_true", help="by looks of perf instead")
     parser.add_argument("--leaks", action="store_true", help="find the leaks instead")

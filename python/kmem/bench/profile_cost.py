@@ -30,7 +30,8 @@ from kmem.live.registry.file import Registry
 from kmem.live.stacks import count_samples
 
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)
-SETTLE_SECONDS = 0.02  # seconds after a change: marks are set at the next refills
+NOTHING = (1 << 40) - 1  # an interval at which nothing is sampled
+SETTLE_SECONDS = 0.2  # after a change: emptied sheaves are filled, pages purged or used again
 PROGRAM = """
 import json, mmap, sys
 with open(sys.argv[1], "r+b") as file:
@@ -68,7 +69,12 @@ def cpu_seconds(process: int) -> float:
 def one_window(
     registry: Registry, count: npt.NDArray[np.uint64], interval: int, seconds: float
 ) -> tuple[float, float]:
-    """Pieces of work and samples for a second of CPU time at this interval; 0 takes no samples."""
+    """Pieces of work and samples for a second of CPU time at this interval; 0 takes no samples.
+
+    A new interval empties the sheaves and the end of a profile does not, so either kind of window
+    begins with an interval at which nothing is sampled, and then has time to settle.
+    """
+    set_value(registry, "profile_interval", NOTHING)
     set_value(registry, "profile_interval", interval)
     time.sleep(SETTLE_SECONDS)
     sampled = count_samples(registry)
