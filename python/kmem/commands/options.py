@@ -61,7 +61,7 @@ SampleInterval = Annotated[
         metavar="BYTES",
         help="Average number of allocated bytes between two samples, with K, M, G or T if wanted; "
         "default: that of the program; if it is not sampled yet 512K, or more, chosen once so that "
-        "about 200 samples come in a second.",
+        "at most about 100 samples come in a second.",
         parser=size_text,
     ),
 ]
