@@ -527,6 +527,14 @@ static void *resize_hardened(void *block, size_t size, const void *site)
         return resized ? recorded(resized, size, site) : NULL;
 }
 
+/* An object serves a request of another size, where it is. Recordings have a free and an allocation. */
+static void *request_again(struct kmem_cache *cache, void *object, size_t size, const void *site)
+{
+        if (is_recording())
+                record_free(object, site);
+        return recorded(with_request(cache, object, size), size, site);
+}
+
 void *block_resize(enum class_table table, void *block, size_t old, size_t size, const void *site)
 {
         struct kmem_cache *cache = cache_of(block);
@@ -536,11 +544,8 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
                 return resize_hardened(block, size, site);
         if (cache) {
                 /* Keep the object unless it is too small, or half of it would lie idle. */
-                if (size <= old && (size >= old / 2 || class_bytes(table, size) == old)) {
-                        if (is_recording())
-                                record_free(block, site);
-                        return recorded(with_request(cache, block, size), size, site);
-                }
+                if (size <= old && (size >= old / 2 || class_bytes(table, size) == old))
+                        return request_again(cache, block, size, site);
         } else if (in_guard_region(block)) {
                 /* It moves, so that the guard lies behind its new end. */
                 if (size == old)
@@ -555,8 +560,10 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
                         return resized;
         }
         moved = resize_by_copy(table, block, old, size, site);
-        /* A block that was to shrink stays if there is no memory for a smaller one. */
-        return moved || size > old ? moved : block;
+        /* A block that is large enough stays if there is no memory for a smaller one. */
+        if (moved || size > old)
+                return moved;
+        return cache ? request_again(cache, block, size, site) : block;
 }
 
 void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags, const void *site)

@@ -197,6 +197,20 @@ static void child_keep_order(void)
         check_equal(flags_of("named", 4096, 0), 0);
 }
 
+/* Without memory for a smaller object the object stays, and has the new request from then on. */
+static void child_stays(void)
+{
+        char *volatile object =
+                krealloc(kmalloc(2048, 0), 1100, 0); /* as in child_kmalloc_red_zone */
+
+        for (size_t size = 1 << 20; size > 500; size /= 2)
+                while (kmalloc(size, 0))
+                        ;
+        check(block_resize(CLASS_KMALLOC, object, 2048, 900, NULL) == object);
+        object[950] = 'x';
+        kfree(object);
+}
+
 static void child_failslab(void)
 {
         struct kmem_cache *cache = kmem_cache_create("plain", 64, 0, 0, NULL);
@@ -346,6 +360,7 @@ static void flags(void **state)
         child_passes("flags", "debug=ZP,na*.debug=zFU,named.debug=fu,quiet.debug=FZ-,all.debug=,"
                               "traced.debug=T");
         child_passes("no_leak_trace", "debug=FU");
+        child_prints("stays", "debug=FZU,memory_limit=8M", "[kmalloc Redzone overwritten]");
         child_passes("keep_order", "debug=FZPU,named.debug=ZO");
         child_passes("failslab", "debug=A");
         child_passes("other_engines", "debug=FZPU,plain.debug=-,engine=slab");
@@ -1169,6 +1184,7 @@ int main(int argc, char **argv)
         static const struct child_case children[] = {
                 {"flags", child_flags},
                 {"no_leak_trace", child_no_leak_trace},
+                {"stays", child_stays},
                 {"keep_order", child_keep_order},
                 {"failslab", child_failslab},
                 {"other_engines", child_other_engines},
