@@ -37,6 +37,21 @@ static void prepare_locked(void)
                 record_start();
 }
 
+/* The heap's address space, once; and hardened blocks' if they are wanted, as often as it takes. */
+static bool reserve_locked(void)
+{
+        static bool has_pages, refused;
+
+        has_pages = has_pages || pages_init();
+        if (!has_pages || options.protect == PROTECT_NONE || hardened_start())
+                return has_pages;
+        if (!refused)
+                message("option protect=hardened: there is no address space for its blocks, so "
+                        "nothing can be allocated");
+        refused = true;
+        return false;
+}
+
 bool heap_start(void)
 {
         bool started = false;
@@ -48,7 +63,7 @@ bool heap_start(void)
         lock_take(&heap_start_lock);
         if (heap_state == HEAP_NEW) {
                 prepare_locked();
-                if (pages_init() && (options.protect == PROTECT_NONE || hardened_start())) {
+                if (reserve_locked()) {
                         registry_init();
                         slots_init();
                         if (options.memory_limit)

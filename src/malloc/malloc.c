@@ -141,11 +141,9 @@ static KMEM_NOINLINE void *realloc_slow(void *block, size_t size, const void *si
         if (unlikely(size > KMALLOC_MAX_SIZE))
                 return out_of_memory();
         old = owner_block_bytes(block);
-        if (unlikely(old == 0) && owner_block_is_empty(block))
-                return owner_block_resize(CLASS_MALLOC, block, 0, size, site);
-        if (unlikely(old == 0) && owner_belongs_to_libc(block) && __libc_realloc)
-                return __libc_realloc(block, size);
-        if (unlikely(old == 0)) {
+        if (unlikely(old == 0) && !owner_block_is_empty(block)) {
+                if (owner_belongs_to_libc(block) && __libc_realloc)
+                        return __libc_realloc(block, size);
                 owner_report_bad_free("realloc", block, "not the start of a block in use");
                 errno = EINVAL;
                 return NULL;

@@ -14,6 +14,7 @@
 #include "machine/system.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <linux/filter.h>
@@ -657,6 +658,11 @@ static void child_guards_of_mappings(void)
 }
 
 /* Compilers warn of a block of no bytes that is to be a char, and of accesses to it. */
+static size_t hide_number(size_t number)
+{
+        return (size_t)(uintptr_t)hide_address((void *)(uintptr_t)number);
+}
+
 static void *nothing(void)
 {
         return hide_address(malloc(0));
@@ -675,6 +681,9 @@ static void child_nothing(void)
         resized = realloc(hide_address(first), 10);
         check(resized && malloc_usable_size(resized) >= 10);
         drop(resized);
+        errno = 0;
+        check(!realloc(second, hide_number((size_t)1 << 62)));
+        check_equal(errno, ENOMEM);
         drop(second);
         for (unsigned int i = 0; i < MANY; i++)
                 blocks[i] = nothing();
@@ -700,6 +709,31 @@ static void child_large(void)
         memset(block, 1, LARGE);
         drop(block);
         check(traps(block) && traps_on_write(block + LARGE - 1));
+}
+
+static size_t pages_mapped(void)
+{
+        FILE *file = fopen("/proc/self/statm", "r");
+        size_t pages = 0;
+
+        check(file && fscanf(file, "%zu", &pages) == 1);
+        fclose(file);
+        return pages;
+}
+
+/* Only guards are mapped beside a block of any alignment, not the addresses that were needed to find its place. */
+static void child_large_aligned(void)
+{
+        size_t before = pages_mapped();
+
+        for (unsigned int bits = 13; bits <= 34; bits++) {
+                char *block = aligned_alloc((size_t)1 << bits, 100);
+
+                check(block && (uintptr_t)block % ((size_t)1 << bits) == 0);
+                check(traps(block - 1) && traps(block + system_page_bytes()) && !traps(block));
+                drop(block);
+        }
+        check(pages_mapped() - before < 10000);
 }
 
 /* A block that has grown may grow where it is (LARGE-2): it reads as zero behind its old end, and traps behind its new. */
@@ -868,6 +902,7 @@ static void traps_where_it_should(void **state)
         child_passes("guards", options_used);
         child_passes("guards_of_mappings", options_of_mappings);
         child_passes("nothing", options_used);
+        child_passes("large_aligned", options_used);
         child_aborts("nothing_twice", options_used, "free already (double free)");
         child_passes("partly_locked", options_used);
         child_passes("sandboxed", options_used);
@@ -1493,6 +1528,7 @@ int main(int argc, char **argv)
                 CASE(guards_of_mappings),
                 CASE(nothing),
                 CASE(nothing_twice),
+                CASE(large_aligned),
                 CASE(partly_locked),
                 CASE(sandboxed),
                 CASE(large),

@@ -183,6 +183,21 @@ static bool open_block(const struct large_block *block, size_t bytes)
         return system_commit((void *)block->start, bytes);
 }
 
+/* The mapping has room for any place of an aligned block: what lies beyond its guards goes back. */
+static void fit_mapping(struct large_block *block, size_t bytes, const struct plan *plan)
+{
+        uintptr_t begin = block->start - plan->front;
+        uintptr_t end = block->start + bytes + plan->back;
+        uintptr_t old_end = block->mapping + block->mapping_bytes;
+
+        if (begin > block->mapping)
+                system_unmap((void *)block->mapping, begin - block->mapping);
+        if (old_end > end)
+                system_unmap((void *)end, old_end - end);
+        block->mapping = begin;
+        block->mapping_bytes = end - begin;
+}
+
 /* @room: bytes that the block may grow by in place. */
 static void *large_alloc(size_t size, size_t align, enum block_form form, size_t room)
 {
@@ -200,6 +215,8 @@ static void *large_alloc(size_t size, size_t align, enum block_form form, size_t
         if (!block.mapping)
                 return NULL;
         block.start = round_up(block.mapping + plan.front, max_of(align, page));
+        if (align > page)
+                fit_mapping(&block, bytes, &plan);
         if (open_block(&block, bytes) && add_block(&block))
                 return (void *)block.start;
         system_unmap((void *)block.mapping, block.mapping_bytes);
