@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kmem_command import KMEM, ROOT, kmem
@@ -515,6 +516,14 @@ def test_a_loop_of_links_is_said(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (1, "")
     (line,) = result.stderr.splitlines()
     assert str(loop) in line and "Too many levels of symbolic links" in line
+
+
+def test_a_read_only_file_system_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert why_not_written(tmp_path / "file") == os.strerror(errno.EACCES)
+    status = SimpleNamespace(f_flag=os.ST_RDONLY)
+    monkeypatch.setattr(os, "statvfs", lambda _: status)
+    assert why_not_written(tmp_path / "file") == os.strerror(errno.EROFS)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

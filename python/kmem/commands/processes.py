@@ -220,8 +220,9 @@ def profile(
 ) -> None:
     """Profile the heap of a running process by samples (docs/profiles.md).
 
-    Memory in use counts objects allocated since sampling began. Start a program with the option
-    profile_interval=BYTES to sample it from the beginning. The table then has bytes by age, and the
+    Memory in use counts objects allocated since this profile began, and those that earlier profiles
+    of the process have sampled. Start a program with the option profile_interval=BYTES to sample it
+    from the beginning. The table then has bytes by age, and the
     call sites that look like leaks. --growth finds a leak in any running program.
     """
     from kmem.live.profile import profile

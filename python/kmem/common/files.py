@@ -23,7 +23,10 @@ def why_not_written(file: Path) -> str | None:
             return os.strerror(errno.ENOENT)
     except OSError as error:  # a name that is too long, a folder that may not be searched
         return error.strerror
-    return None if os.access(place, os.W_OK) else os.strerror(errno.EACCES)
+    if os.access(place, os.W_OK):
+        return None
+    is_read_only = os.statvfs(place).f_flag & os.ST_RDONLY
+    return os.strerror(errno.EROFS if is_read_only else errno.EACCES)
 
 
 def read_text(file: Path, what: str) -> str:
