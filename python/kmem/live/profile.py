@@ -206,9 +206,10 @@ def sampled(
             wait(registry, seconds, symbols, signals, lease)
             looks.append(look(registry, slices))
             if growth and len(looks) == 2 and (signals or not alive(registry)):
+                why = "interrupted in" if signals else f"process {registry.process} ended in"
                 raise KmemError(
-                    f"--growth: the first profile of process {registry.process} was ended, so there"
-                    " is nothing to compare with"
+                    f"--growth: {why} the first of two profiles, so there is nothing to compare"
+                    " with"
                 )
         living = read_living(registry)
         symbols.python_names = read_names(registry)
