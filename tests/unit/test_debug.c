@@ -197,11 +197,13 @@ static void child_keep_order(void)
         check_equal(flags_of("named", 4096, 0), 0);
 }
 
-/* Without memory for a smaller object the object stays, and has the new request from then on. */
+/*
+ * Without memory for a smaller object the object stays, and has the new request from then on. Its pointer is
+ * volatile, so that the compiler keeps the store in front of its free.
+ */
 static void child_stays(void)
 {
-        char *volatile object =
-                krealloc(kmalloc(2048, 0), 1100, 0); /* as in child_kmalloc_red_zone */
+        char *volatile object = krealloc(kmalloc(2048, 0), 1100, 0);
 
         for (size_t size = 1 << 20; size > 500; size /= 2)
                 while (kmalloc(size, 0))

@@ -658,11 +658,6 @@ static void child_guards_of_mappings(void)
 }
 
 /* Compilers warn of a block of no bytes that is to be a char, and of accesses to it. */
-static size_t hide_number(size_t number)
-{
-        return (size_t)(uintptr_t)hide_address((void *)(uintptr_t)number);
-}
-
 static void *nothing(void)
 {
         return hide_address(malloc(0));
@@ -682,7 +677,7 @@ static void child_nothing(void)
         check(resized && malloc_usable_size(resized) >= 10);
         drop(resized);
         errno = 0;
-        check(!realloc(second, hide_number((size_t)1 << 62)));
+        check(!realloc(second, (size_t)1 << 62));
         check_equal(errno, ENOMEM);
         drop(second);
         for (unsigned int i = 0; i < MANY; i++)

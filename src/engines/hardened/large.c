@@ -183,7 +183,7 @@ static bool open_block(const struct large_block *block, size_t bytes)
         return system_commit((void *)block->start, bytes);
 }
 
-/* The mapping has room for any place of an aligned block: what lies beyond its guards goes back. */
+/* The mapping had room for any place of an aligned block of @bytes: what lies beyond its guards goes back. */
 static void fit_mapping(struct large_block *block, size_t bytes, const struct plan *plan)
 {
         uintptr_t begin = block->start - plan->front;
@@ -215,8 +215,7 @@ static void *large_alloc(size_t size, size_t align, enum block_form form, size_t
         if (!block.mapping)
                 return NULL;
         block.start = round_up(block.mapping + plan.front, max_of(align, page));
-        if (align > page)
-                fit_mapping(&block, bytes, &plan);
+        fit_mapping(&block, bytes + room, &plan);
         if (open_block(&block, bytes) && add_block(&block))
                 return (void *)block.start;
         system_unmap((void *)block.mapping, block.mapping_bytes);
