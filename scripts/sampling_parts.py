@@ -23,6 +23,7 @@ from pathlib import Path
 import ending
 from elftools.elf.elffile import ELFFile
 
+from kmem.bench.profile_cost import NOTHING
 from kmem.common.figures import median_of_ratios
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
@@ -30,7 +31,6 @@ from kmem.live.registry.requests import ask
 from kmem.live.stacks import count_samples
 
 LIBRARY = Path(__file__).resolve().parent.parent / "build" / "src" / "libkmem-malloc.so"
-NOTHING = (1 << 40) - 1  # an interval at which nothing is sampled
 # What is left out, and the functions that return 0 for it.
 PARTS: dict[str, tuple[str, ...]] = {
     "a whole sample": (),

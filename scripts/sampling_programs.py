@@ -46,6 +46,7 @@ from pathlib import Path
 
 import ending
 
+from kmem.bench.profile_cost import NOTHING
 from kmem.common.figures import paired_change
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
@@ -66,7 +67,6 @@ SAMPLING = re.compile(
 WARM_WINDOWS = 10
 LEAK_SECONDS = 15
 PROCESS_SECONDS = 120  # of a process, as all that it keeps for good has to fit into memory
-NOTHING = (1 << 40) - 1  # an interval at which nothing is sampled
 SETTLE_SECONDS = 0.2  # emptied sheaves are filled, and pages that came free are purged or used
 PARTS = 20  # of a window's requests
 
@@ -329,23 +329,33 @@ def keep_windows(file: Path, name: str, windows: Windows) -> None:
     file.write_text(json.dumps(document | {name: windows}) + "\n")
 
 
+def warm(client: Client, part: float) -> None:
+    client.requests(round(client.program.requests * WARM_WINDOWS * min(2 * part, 1)))
+
+
+def rounds(program: Program, wanted: Namespace) -> Iterator[tuple[Registry, Client]]:
+    """The program under load, once for each round, and started anew where it has grown for long."""
+    left = wanted.rounds
+    deadline = time.monotonic() + wanted.seconds
+    while left and time.monotonic() < deadline:
+        ended = min(deadline, time.monotonic() + PROCESS_SECONDS)
+        with running(program, "registry=on") as (registry, client):
+            warm(client, wanted.part)
+            while left and time.monotonic() < ended:
+                yield registry, client
+                left -= 1
+
+
 def measure(name: str, program: Program, intervals: Sequence[int], wanted: Namespace) -> None:
     requests = max(round(program.requests * wanted.part), 1)
     settings = [0, *intervals]
     windows = kept_windows(wanted.keep, name)
-    deadline = time.monotonic() + wanted.seconds
-    rounds = wanted.rounds
-    while rounds and time.monotonic() < deadline:
-        ended = min(deadline, time.monotonic() + PROCESS_SECONDS)
-        with running(program, "registry=on") as (registry, client):
-            client.requests(round(program.requests * WARM_WINDOWS * min(2 * wanted.part, 1)))
-            while rounds and time.monotonic() < ended:
-                rounds -= 1
-                random.shuffle(settings)
-                for interval in settings:
-                    seconds, taken = window(registry, client, interval, requests)
-                    windows.setdefault(f"{interval}", []).append(seconds)
-                    windows.setdefault(f"{interval} samples", []).append(taken)
+    for registry, client in rounds(program, wanted):
+        random.shuffle(settings)
+        for interval in settings:
+            seconds, taken = window(registry, client, interval, requests)
+            windows.setdefault(f"{interval}", []).append(seconds)
+            windows.setdefault(f"{interval} samples", []).append(taken)
     if wanted.keep:
         keep_windows(wanted.keep, name, windows)
     off = windows["0"]
@@ -372,7 +382,7 @@ def share(name: str, program: Program, interval: int, wanted: Namespace) -> None
         running(program, f"registry=on,profile_interval={interval}") as (registry, client),
         tempfile.NamedTemporaryFile() as file,
     ):
-        client.requests(round(program.requests * WARM_WINDOWS * min(2 * wanted.part, 1)))
+        warm(client, wanted.part)
         words = ["-q", "-e", "cpu-clock", "-F", str(LOOKS), "-p", str(registry.process)]
         looking = subprocess.Popen(["perf", "record", *words, "-o", file.name])
         try:

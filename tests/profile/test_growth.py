@@ -176,23 +176,34 @@ def test_of_a_process_against_a_file(leaking: subprocess.Popen[str], tmp_path: P
     assert sites_of(done.stdout)[0] == "leak", done.stdout
 
 
-def test_growth_that_was_ended(leaking: subprocess.Popen[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_growth_that_was_ended(program: Path, tmp_path: Path, *, is_interrupted: bool) -> None:
     """A single profile is no growth, so none is shown as growth."""
     picture = tmp_path / "grown.svg"
-    words = [str(leaking.pid), "--interval", "32768", "--seconds", "600", "--growth"]
-    arguments = [KMEM, "profile", *words, "-o", picture]
-    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as command:
+    words = ("--interval", "32768", "--seconds", "600", "--growth")
+    with (
+        filled(program) as process,
+        subprocess.Popen(
+            [KMEM, "profile", str(process.pid), *words, "-o", picture],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as command,
+    ):
+        process.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + 60
-        with open_process(leaking.pid) as registry:
+        with open_process(process.pid) as registry:
             while registry.number("head", "profile_interval") != 32768:
                 assert time.monotonic() < deadline and command.poll() is None
                 time.sleep(0.05)
-        command.send_signal(signal.SIGINT)
+        if is_interrupted:
+            command.send_signal(signal.SIGINT)
+        else:
+            process.kill()
         _, said = command.communicate(timeout=60)
     assert command.returncode == 1
+    why = "interrupted in" if is_interrupted else f"process {process.pid} ended in"
     assert said == (
-        "kmem: --growth: interrupted in the first of two profiles, so there is nothing to"
-        " compare with\n"
+        f"kmem: --growth: {why} the first of two profiles, so there is nothing to compare with\n"
     )
     assert not picture.exists()
 

@@ -222,8 +222,8 @@ def profile(
 
     Memory in use counts objects allocated since this profile began, and those that earlier profiles
     of the process have sampled. Start a program with the option profile_interval=BYTES to sample it
-    from the beginning. The table then has bytes by age, and the
-    call sites that look like leaks. --growth finds a leak in any running program.
+    from the beginning. The table then has bytes by age, and the call sites that look like leaks.
+    --growth finds a leak in any running program.
     """
     from kmem.live.profile import profile
 
