@@ -106,6 +106,7 @@ def test_own_interval(tmp_path: Path) -> None:
     assert "apart" not in said
 
 
+OWN = 48 << 20  # no power of two times the first, so that no look chooses it
 STEPS = """
 import sys
 for line in sys.stdin:
@@ -134,17 +135,17 @@ def test_behind_a_profile_whose_end_was_not_seen(tmp_path: Path) -> None:
         process.stdout.readline()
         wait_for_registry(process.pid)
         with open_process(process.pid, writable=True) as registry:
-            ask(registry, 0, "profile_interval", str(64 << 20))
-            while registry.number("head", "profile_interval") != 64 << 20:
+            ask(registry, 0, "profile_interval", str(OWN))
+            while registry.number("head", "profile_interval") != OWN:
                 work(1)
                 process.stdout.readline()
             ask(registry, 0, "profile_interval", "")
         time.sleep(0.1)
-        assert registry_interval(process.pid) == 64 << 20
+        assert registry_interval(process.pid) == OWN
         work(1000000)
         done = profile(str(process.pid), "--seconds", "0.5", "-o", packed)
     assert done.returncode == 0, done.stderr
-    assert read(packed).period != 64 << 20
+    assert read(packed).period != OWN
     assert "apart" in done.stdout
 
 

@@ -26,7 +26,7 @@ from kmem.common.figures import median_of_ratios
 from kmem.common.files import write_json
 from kmem.common.tree import build
 from kmem.live.leases import set_value
-from kmem.live.profile import MOST
+from kmem.live.pace import MOST
 from kmem.live.registry.file import Registry
 from kmem.live.stacks import count_samples
 

@@ -33,7 +33,6 @@ from kmem.live.stacks import Counts, Stack, all_stacks, count_samples, read_name
 from kmem.live.symbols import Symbols
 
 INTERVAL = "profile_interval"
-LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples
 SEE_SECONDS = 1  # between looks at code that does not stay
 threads = threading.Lock()
 profiled: set[int] = set()  # processes, by threads of this command
@@ -148,8 +147,8 @@ def rows_between(before: Look, after: Look, symbols: Symbols) -> list[Row]:
 
 def check_interval(given: str, interval: int | None) -> None:
     """@given: what names the interval in a message."""
-    if interval is not None and not LEAST <= interval <= MOST:
-        raise BadUsage(f"{given}{interval}: expected {LEAST} to {MOST} bytes")
+    if interval is not None and not pace.LEAST <= interval <= pace.MOST:
+        raise BadUsage(f"{given}{interval}: expected {pace.LEAST} to {pace.MOST} bytes")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from kmem.common.errors import BadUsage
+from kmem.live.pace import MOST
 
 # Go's name of a profile, and the view of `kmem profile` that comes first in it.
 KINDS = {"heap": "live", "allocs": "rate"}
@@ -33,7 +34,7 @@ def sampled(process: int, query: dict[str, list[str]], *, growth: bool) -> Any:
 
     ImportError if the packages of `kmem profile` are not there.
     """
-    from kmem.live.profile import MOST, check_interval, take
+    from kmem.live.profile import check_interval, take
 
     if unknown := query.keys() - {"seconds", "interval"}:
         raise BadUsage(f"{min(unknown)[:40]}=: expected seconds= and interval=")
