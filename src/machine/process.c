@@ -35,10 +35,9 @@
 #define MADV_GUARD_REMOVE 103
 #endif
 
-/* Of Linux 6.13, and 5.7. */
-#ifndef MADV_GUARD_INSTALL
-#define MADV_GUARD_INSTALL 102
-#define MADV_GUARD_REMOVE 103
+/* Of Linux 5.14, and 5.7. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
 #endif
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -479,7 +478,7 @@ bool system_purge(void *start, size_t bytes)
 }
 
 /* Sandboxes that know madvise by its older advice kill the process for this one (sshd's does). */
-static bool advise_guards(void *start, size_t bytes, int advice)
+static bool advise_new(void *start, size_t bytes, int advice)
 {
         return !system_sandbox_was_told() &&
                !system_call_failed(system_call(SYS_madvise, (long)start, (long)bytes, advice));
@@ -488,15 +487,20 @@ static bool advise_guards(void *start, size_t bytes, int advice)
 /* The kernel goes from mapping to mapping, and leaves its guards in those before one that takes none. */
 bool system_guard(void *start, size_t bytes)
 {
-        if (advise_guards(start, bytes, MADV_GUARD_INSTALL))
+        if (advise_new(start, bytes, MADV_GUARD_INSTALL))
                 return true;
-        advise_guards(start, bytes, MADV_GUARD_REMOVE);
+        advise_new(start, bytes, MADV_GUARD_REMOVE);
         return false;
 }
 
 bool system_unguard(void *start, size_t bytes)
 {
-        return advise_guards(start, bytes, MADV_GUARD_REMOVE);
+        return advise_new(start, bytes, MADV_GUARD_REMOVE);
+}
+
+void system_populate(void *start, size_t bytes)
+{
+        advise_new(start, bytes, MADV_POPULATE_WRITE);
 }
 
 bool system_close(void *start, size_t bytes)

@@ -262,6 +262,11 @@ KMEM_HIDDEN bool system_purge(void *start, size_t bytes);
  */
 KMEM_HIDDEN bool system_guard(void *start, size_t bytes);
 KMEM_HIDDEN bool system_unguard(void *start, size_t bytes);
+/*
+ * Gives accessible memory its pages at once, which takes less than a fault for each; whatever refuses (a kernel before 5.14,
+ * a sandbox that the library was told of, a limit) leaves them to faults.
+ */
+KMEM_HIDDEN void system_populate(void *start, size_t bytes);
 /* As system_guard, with mappings of its own. system_commit makes the range accessible again. */
 KMEM_HIDDEN bool system_close(void *start, size_t bytes);
 /* How many mappings the process may have (vm.max_map_count). */

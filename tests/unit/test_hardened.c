@@ -808,6 +808,41 @@ static void child_released(void)
                 memset((char *)(blocks[i] = take(500)), 1, 500);
 }
 
+static unsigned int resident_pages(void *start, size_t bytes)
+{
+        unsigned char resident[64];
+        unsigned int count = 0;
+        size_t pages = bytes / system_page_bytes();
+
+        check(pages <= sizeof(resident) && !mincore(start, bytes, resident));
+        for (size_t i = 0; i < pages; i++)
+                count += resident[i] & 1;
+        return count;
+}
+
+/* Small objects come from all pages of their slab, which are there from the first object on; no page of others is. */
+static void child_populated(void)
+{
+        size_t bytes = 2 * system_page_bytes();
+        void *own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        struct slab_record *record;
+        uint32_t slab_bytes;
+
+        check(own != MAP_FAILED);
+        system_populate(own, bytes);
+        if (resident_pages(own, bytes) != 2) {
+                printf("the system populates no memory (before Linux 5.14)\n");
+                exit(0);
+        }
+        record = place_of(take(500)).record;
+        slab_bytes = hardened.classes[record->number].slab_bytes;
+        check(slab_bytes > system_page_bytes());
+        check(resident_pages(record->start, slab_bytes) == slab_bytes / system_page_bytes());
+        record = place_of(take(2 * system_page_bytes())).record;
+        slab_bytes = hardened.classes[record->number].slab_bytes;
+        check(resident_pages(record->start, slab_bytes) < slab_bytes / system_page_bytes());
+}
+
 enum { LOCKED_EACH = 5, OF_PAGE = 3000, ROUNDS = 4 };
 
 /* All blocks are handed out, written to, freed, and their memory is given back; then anew. */
@@ -904,6 +939,7 @@ static void traps_where_it_should(void **state)
         child_passes("large", options_used);
         child_passes("large_grows", options_used);
         child_passes("released", options_used);
+        child_passes("populated", options_used);
         child_passes("tables", options_used);
 }
 
@@ -1530,6 +1566,7 @@ int main(int argc, char **argv)
                 CASE(large_grows),
                 CASE(behind_grown),
                 CASE(released),
+                CASE(populated),
                 CASE(tables),
                 CASE(own_addresses),
                 CASE(quarantine),

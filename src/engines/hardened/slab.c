@@ -166,6 +166,18 @@ static void record_begin(struct slab_record *record, const struct hardened_class
         record->free = class->objects;
 }
 
+/*
+ * Small objects are drawn from all pages of a slab, so the program soon touches each. Objects of a page or more are left
+ * to it, as it may never touch all of them.
+ */
+static void populate(const struct slab_record *record)
+{
+        const struct hardened_class *class = &hardened.classes[record->number];
+
+        if (record->number && class->size < hardened.page_bytes)
+                system_populate(record->start, class->slab_bytes);
+}
+
 /* A slab where no slab was before. */
 static struct slab_record *slab_new(struct pool *pool, uint32_t arena, uint32_t number)
 {
@@ -197,6 +209,8 @@ static struct slab_record *slab_new(struct pool *pool, uint32_t arena, uint32_t 
                 }
         }
         lock_drop(&hardened_grow_lock);
+        if (record)
+                populate(record);
         return record;
 }
 
@@ -246,19 +260,6 @@ static void release_locked(struct pool *pool, struct slab_record *record)
         count_slab(pool, class, false);
 }
 
-/*
- * Small objects are read before they are written to, which would map the page of zeroes first, and be a second fault. No
- * class of objects of a page or more is touched, as the program may never touch all of them.
- */
-static void touch_pages(const struct slab_record *record)
-{
-        const struct hardened_class *class = &hardened.classes[record->number];
-
-        if (record->number && class->size < hardened.page_bytes)
-                for (uint32_t at = 0; at < class->slab_bytes; at += hardened.page_bytes)
-                        touch_fresh(record->start + at);
-}
-
 static struct slab_record *use_again_locked(struct pool *pool)
 {
         struct slab_record *record = draw_from(pool, &pool->released);
@@ -270,7 +271,7 @@ static struct slab_record *use_again_locked(struct pool *pool)
                 return NULL;
         }
         record->closed = false;
-        touch_pages(record);
+        populate(record);
         count_slab(pool, &hardened.classes[record->number], true);
         return record;
 }
