@@ -336,28 +336,48 @@ def test_once(program: Program) -> None:
     assert any(str(program.pid) in line.split() for line in value("top", "-o").splitlines()[4:])
 
 
-def test_on_a_real_terminal(program: Program) -> None:
-    """Started by its command in a pseudo-terminal, ended by q; the terminal is as before."""
+def on_terminal(process: int, kind: str) -> tuple[int, int]:
+    """`kmem top` on a new pseudo-terminal: its process and the other end."""
     import pty
 
     pid, terminal = pty.fork()
     if pid == 0:
         from kmem_command import KMEM
 
-        os.environ.update(TERM="xterm", COLUMNS="80", LINES="24")
-        os.execv(KMEM, [str(KMEM), "top", str(program.pid)])
+        os.environ.update(TERM=kind, COLUMNS="80", LINES="24")
+        os.execv(KMEM, [str(KMEM), "top", str(process)])
+    return pid, terminal
+
+
+def read_to_end(terminal: int) -> bytes:
     seen = b""
-    while b"quit" not in seen:
-        seen += os.read(terminal, 65536)
-    os.write(terminal, b"q")
     while True:
         try:
             data = os.read(terminal, 65536)
         except OSError:
-            break
+            return seen
         if not data:
-            break
+            return seen
         seen += data
+
+
+def test_on_a_terminal_without_a_cursor(program: Program) -> None:
+    pid, terminal = on_terminal(program.pid, "dumb")
+    seen = read_to_end(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    assert b"TERM is dumb; expected a terminal that moves its cursor" in seen
+    assert b"\x1b" not in seen
+    os.close(terminal)
+
+
+def test_on_a_real_terminal(program: Program) -> None:
+    """Started by its command in a pseudo-terminal, ended by q; the terminal is as before."""
+    pid, terminal = on_terminal(program.pid, "xterm")
+    seen = b""
+    while b"quit" not in seen:
+        seen += os.read(terminal, 65536)
+    os.write(terminal, b"q")
+    seen += read_to_end(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert b"Traceback" not in seen
     assert b"\x1b[?1049h" in seen

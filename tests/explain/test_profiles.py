@@ -28,6 +28,10 @@ from kmem.explain.heap.profile import DHAT, GO, JEMALLOC, TCMALLOC, HeapProfile,
 from kmem.explain.heap.sites import Namer, sites_of
 from kmem.explain.heap.slabs import slabs_of
 from kmem.explain.process.shares import FINE_CLASSES, KERNEL_CLASSES
+from kmem.live import pprof
+from kmem.live.lines import Line
+from kmem.live.pprof import Frame, Row
+from kmem.live.sites import site_of
 
 PROFILES = Path(__file__).parent / "profiles"
 FILES = sorted(file for file in PROFILES.iterdir() if file.suffix in (".heap", ".txt", ".gz"))
@@ -251,6 +255,51 @@ def test_allocators_are_left_out(tmp_path: Path) -> None:
     rust = [Place(1, "_rjem_je_prof_backtrace"), Place(2, "calloc"), Place(3, "callocate (a.c:1)")]
     assert namer.site(rust) == ("callocate (a.c:1)",)
     assert namer.site([]) == ("unknown",)
+
+
+def row_of(*frames: tuple[str, str, bool]) -> Row:
+    """A stack of functions, each with its file and whether it is machine code."""
+    mapping = pprof.Mapping(0x1000, 0x9000, 0, "/usr/bin/python3")
+    return Row(
+        tuple(
+            Frame(0x1100 + at if code else 0, (Line(name, file, 7),), mapping if code else None)
+            for at, (name, file, code) in enumerate(frames)
+        ),
+        (1, 64),
+    )
+
+
+@pytest.mark.parametrize(
+    ("frames", "site"),
+    [
+        ([("dict_new", "dict.c", True), ("fill", "/a/x.py", False)], ("fill (x.py:7)",)),
+        ([("main.fill", "/a/main.go", False)], ("main.fill (main.go:7)",)),
+        ([("dict_new", "dict.c", True)], ("dict_new (dict.c:7)",)),
+        (
+            [("new", "a.c", True), ("send", "node:net", False), ("f", "/a/x.js", False)],
+            ("f (x.js:7)",),
+        ),
+    ],
+    ids=["python", "go", "c", "node"],
+)
+def test_functions_of_an_interpreter(
+    tmp_path: Path, frames: list[tuple[str, str, bool]], site: tuple[str, ...]
+) -> None:
+    """Those of the program stand for the interpreter's own, as in `kmem profile`."""
+    file = tmp_path / "heap.pb.gz"
+    message = pprof.encode(
+        [row_of(*frames)],
+        [("inuse_objects", "count"), ("inuse_space", "bytes")],
+        default_type="inuse_space",
+        period=1,
+        time_ns=0,
+        duration_ns=0,
+        comment="",
+    )
+    file.write_bytes(pprof.compressed(message))
+    profile = read(file)
+    assert Namer(profile.mappings).site(profile.stacks[0].places) == site
+    assert site_of(row_of(*frames))[0] == site[0]
 
 
 def test_another_file_gives_no_names(tmp_path: Path) -> None:

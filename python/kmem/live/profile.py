@@ -148,7 +148,7 @@ def rows_between(before: Look, after: Look, symbols: Symbols) -> list[Row]:
 def check_interval(given: str, interval: int | None) -> None:
     """@given: what names the interval in a message."""
     if interval is not None and not pace.LEAST <= interval <= pace.MOST:
-        raise BadUsage(f"{given}{interval}: expected {pace.LEAST} to {pace.MOST} bytes")
+        raise BadUsage(f"{given}{interval}: expected {pace.LEAST} to {pace.MOST} bytes, 1K to 1T")
 
 
 @dataclass(frozen=True)
@@ -236,6 +236,8 @@ def remarks(looks: list[Look], rows: list[Row], slices: int, notes: list[str]) -
     said += notes
     if not samples and not rows:
         said.append("nothing was sampled; a finer --interval takes more samples")
+    elif not samples:
+        said.append("what is in use was sampled before")
     if slices:
         share = (after.sliced_ns - before.sliced_ns) / (after.time_ns - before.time_ns)
         said.append(f"slices were {share:.1%} of the time")

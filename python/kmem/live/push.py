@@ -31,6 +31,8 @@ from kmem.common.signals import end_as_by_ctrl_c
 from kmem.live.profile import check_interval, signals_kept, take
 from kmem.live.profile_files import TYPES, Profile, pprof_of
 from kmem.live.receivers import Poster
+from kmem.live.registry.find import open_process
+from kmem.live.registry.layout import RegistryError
 from kmem.live.tokens import read_token
 from kmem.live.watch import Figures, read_processes
 
@@ -152,6 +154,14 @@ class Chosen:
             and fnmatch.fnmatchcase(figures.command, self.pattern)
         ]
 
+    def why_not(self, process: int) -> str:
+        """Why a process is not among those that were found."""
+        try:
+            with open_process(process, writable=True):
+                return f"process {process}: expected a program with --name {self.pattern}"
+        except RegistryError as error:
+            return str(error)
+
 
 class Profiler:
     """Takes profiles of the chosen processes and sends them."""
@@ -188,8 +198,7 @@ class Profiler:
                 found = self.chosen.find(self.complain)
                 missing = self.chosen.processes - {figures.process for figures in found}
                 if missing and begins:
-                    one = min(missing)
-                    raise KmemError(f"push: process {one}: expected one of yours on libkmem")
+                    raise KmemError(f"push: {self.chosen.why_not(min(missing))}")
                 if self.chosen.processes and not found:
                     break  # they have ended
                 if begins and not found:

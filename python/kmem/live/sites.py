@@ -36,18 +36,25 @@ def is_script(frame: Frame) -> bool:
     return frame.mapping is None and bool(frame.lines and frame.lines[0].file)
 
 
+def script_calls(row: Row) -> Calls:
+    """The functions in Python, JavaScript or Java, if there are any.
+
+    Those of Java and Node.js themselves are left out up to the first of the program.
+    """
+    scripts = [line for frame in row.frames if is_script(frame) for line in frame.lines]
+    is_own = (not RUNTIMES.match(line.file) for line in scripts)
+    begin = next((at for at, own in enumerate(is_own) if own), 0)
+    return tuple(text_of(line) for line in scripts[begin:])
+
+
 def site_of(row: Row) -> Calls:
     """The call site of a stack, and its callers.
 
-    These are the functions in Python, JavaScript or Java if there are any, without those of Java
-    and Node.js themselves up to the first of the program; else those outside of the libraries of C
-    and C++. A stack of nothing else is shown as it is.
+    These are the functions in Python, JavaScript or Java if there are any; else those outside of
+    the libraries of C and C++. A stack of nothing else is shown as it is.
     """
-    scripts = [line for frame in row.frames if is_script(frame) for line in frame.lines]
-    if scripts:
-        is_own = (not RUNTIMES.match(line.file) for line in scripts)
-        begin = next((at for at, own in enumerate(is_own) if own), 0)
-        return tuple(text_of(line) for line in scripts[begin:])
+    if scripts := script_calls(row):
+        return scripts
     pairs = [(frame, line) for frame in row.frames for line in frame.lines]
     own = [text_of(line) for frame, line in pairs if not is_between(frame, line)]
     return tuple(own or [text_of(line) for _, line in pairs] or ["unknown"])

@@ -5,6 +5,7 @@ The sort keys are slabtop's, where it has them. When the process of a view ends,
 the last figures and a line that tells of the end.
 """
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -359,4 +360,8 @@ def show_top(process: int | None, *, delay: float, order: str, once: bool) -> No
     app = Top(process, delay, order)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise KmemError("top: needs a terminal; --once prints one table")
+    if os.environ.get("TERM") == "dumb":
+        raise KmemError(
+            "top: TERM is dumb; expected a terminal that moves its cursor; --once prints one table"
+        )
     app.run()

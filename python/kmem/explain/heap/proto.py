@@ -11,8 +11,8 @@ from pathlib import Path
 from kmem.common.errors import KmemError
 from kmem.explain.heap.profile import PPROF, HeapProfile, Mapping, Place, Stack
 from kmem.explain.table import Unread
-from kmem.live.pprof import Frame, Saved, parse
-from kmem.live.sites import text_of
+from kmem.live.pprof import Frame, Row, Saved, parse
+from kmem.live.sites import script_calls, text_of
 
 # Names of the columns with objects and bytes in use, of which writers have several.
 OBJECTS = ("inuse_objects", "objects")
@@ -25,6 +25,16 @@ def places_of(frame: Frame) -> list[Place]:
     if not named:
         return [Place(frame.address)]
     return [Place(frame.address, text_of(line)) for line in named]
+
+
+def places_of_stack(row: Row) -> tuple[Place, ...]:
+    """An interpreter's or a compiler's own functions are left out, as `kmem profile` does."""
+    # A writer without mappings may have machine code alone.
+    has_code = any(frame.mapping for frame in row.frames)
+    scripts = script_calls(row) if has_code else ()
+    if scripts:
+        return tuple(Place(name=call) for call in scripts)
+    return tuple(place for frame in row.frames for place in places_of(frame))
 
 
 def column(saved: Saved, names: tuple[str, ...], unit: str) -> int | None:
@@ -54,8 +64,7 @@ def read_proto(file: str, content: bytes) -> HeapProfile | str:
                 Unread(file, 0, f"sample {number}: {objects:,} objects of {size:,} bytes")
             )
             continue
-        places = tuple(place for frame in row.frames for place in places_of(frame))
-        found.stacks.append(Stack(places, objects, size, 0))
+        found.stacks.append(Stack(places_of_stack(row), objects, size, 0))
     mappings = {frame.mapping for row in saved.rows for frame in row.frames if frame.mapping}
     found.mappings = sorted(
         (Mapping(one.start, one.end, one.offset, 0, one.path) for one in mappings),

@@ -84,8 +84,10 @@ def samples_of(registry: Registry, process: Process, seconds: float) -> Samples:
                 signals=signals,
                 first=INTERVAL,
             )
-        of = "all" if process.interval else f"those allocated in {seconds:g} s"
-        words = f"samples every {profile.interval:,} bytes, of {of} objects in use"
+        of = "all objects in use"
+        if not process.interval:
+            of = f"objects in use that were allocated in these {seconds:g} s, or sampled before"
+        words = f"samples every {profile.interval:,} bytes, of {of}"
         return Samples(profile.rows, words, profile.interval, profile.ages)
     if not process.interval:
         return Samples([], "", 0)
