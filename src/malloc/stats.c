@@ -250,8 +250,10 @@ KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
                 errno = EINVAL;
                 return -1;
         }
-        if (!heap_ready())
+        if (!heap_ready()) {
+                errno = ENOMEM;
                 return -1;
+        }
         heap_total(&totals);
         info = info_of(&totals);
         text_print(whole, sizeof(whole),

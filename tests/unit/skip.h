@@ -43,6 +43,14 @@ static inline void skip_because(const char *reason)
         skip();
 }
 
+/* For cases that limit memory, of which sanitizers take terabytes. */
+static inline void skip_if_sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+        skip_because("sanitizers take terabytes of address space");
+#endif
+}
+
 /* For cases that count pages of the heap's size, of which the system purges only several at once. */
 static inline void skip_on_larger_pages(void)
 {

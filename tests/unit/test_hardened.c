@@ -15,6 +15,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <linux/filter.h>
@@ -1416,6 +1417,44 @@ static void child_limited(void)
         drop(malloc(100));
 }
 
+/* By system calls, as nothing can be allocated. */
+static size_t mapped_pages(void)
+{
+        char text[64] = "";
+        int file = open("/proc/self/statm", O_RDONLY);
+
+        check(file >= 0 && read(file, text, sizeof(text) - 1) > 0);
+        close(file);
+        return strtoul(text, NULL, 10);
+}
+
+enum { NO_ROOM = 30 << 20 }; /* for the least that hardened blocks reserve */
+
+/* The heap has its reservation and takes no other, though there is room for one, as long as hardened blocks have none. */
+static void child_refused(void)
+{
+        size_t mapped = mapped_pages();
+        struct rlimit limit = {mapped * system_page_bytes() + NO_ROOM, RLIM_INFINITY};
+
+        check(setrlimit(RLIMIT_AS, &limit) == 0);
+        errno = 0;
+        check(!hide_address(malloc(100)) && errno == ENOMEM);
+        errno = 0;
+        check(malloc_info(0, stderr) == -1 && errno == ENOMEM);
+        for (unsigned int i = 0; i < 100; i++)
+                check(!hide_address(malloc(100)));
+        check(mapped_pages() == mapped);
+}
+
+/* The heap starts in front of main, so the limit has to be there before. */
+static void child_no_room(void)
+{
+        struct rlimit limit = {NO_ROOM, RLIM_INFINITY};
+
+        check(setrlimit(RLIMIT_AS, &limit) == 0);
+        execl("/proc/self/exe", "test_hardened", "--child", "refused", NULL);
+}
+
 static void child_locked(void)
 {
         drop(take(10));
@@ -1424,6 +1463,14 @@ static void child_locked(void)
         churn(1000);
         drop(take(LARGE));
         check_guards();
+}
+
+static void failed_start(void **state)
+{
+        skip_if_sanitized();
+        if (emulated())
+                skip_because("the emulator and valgrind take address space of their own");
+        child_prints("no_room", options_used, "there is no address space for its blocks");
 }
 
 static void processes(void **state)
@@ -1587,6 +1634,8 @@ int main(int argc, char **argv)
                 CASE(threads_of_mappings),
                 CASE(limited),
                 CASE(locked),
+                CASE(no_room),
+                CASE(refused),
                 CASE(figures),
                 CASE(nothing_done),
         };
@@ -1599,6 +1648,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(addresses),
                 cmocka_unit_test(contents),
                 cmocka_unit_test(processes),
+                cmocka_unit_test(failed_start),
                 cmocka_unit_test(figures),
                 cmocka_unit_test(combinations),
         };

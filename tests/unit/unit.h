@@ -36,14 +36,6 @@ static inline void run_in_child(int (*child)(void))
         assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* For cases that limit memory, of which sanitizers take terabytes. */
-static inline void skip_if_sanitized(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-        skip_because("sanitizers take terabytes of address space");
-#endif
-}
-
 /* For children, where cmocka's assertions would run the parent's clean-up. */
 #define child_check(condition)                                                                     \
         do {                                                                                       \
