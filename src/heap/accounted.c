@@ -71,7 +71,10 @@ static size_t mark_handed(struct kmem_cache *cache, size_t count, void **objects
                (in_sample_region(objects[marked]) || handed_mark(objects[marked])))
                 marked++;
         for (size_t i = marked; i < count; i++)
-                percpu_free_slow(cache, objects[i]);
+                if (in_sample_region(objects[i]))
+                        block_free_sample(objects[i], "kmem_cache_alloc_bulk");
+                else
+                        percpu_free_slow(cache, objects[i]);
         return marked;
 }
 

@@ -309,7 +309,7 @@ size_t block_usable_bytes(const void *block, const char *call)
         return bytes;
 }
 
-static KMEM_NOINLINE void free_sample(void *block, const char *call)
+KMEM_NOINLINE void block_free_sample(void *block, const char *call)
 {
         struct kmem_cache *cache;
 
@@ -433,7 +433,7 @@ static KMEM_NOINLINE void free_plain(void *block, const char *call, const void *
         if (cache && cache_has_owners(cache) && accounted_free_fast(cache, block))
                 return;
         if (in_sample_region(block)) {
-                free_sample(block, call);
+                block_free_sample(block, call);
         } else if (!cache) {
                 if (!accounted_large_free(block))
                         report_bad_free(call, block, "not the start of a block of this heap");

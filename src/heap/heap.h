@@ -170,6 +170,8 @@ KMEM_HIDDEN void block_set_request(void *block, size_t size);
  * reports, @site is the program's call. Keeps errno. NULL is no block, and nothing happens.
  */
 KMEM_HIDDEN void block_free_at(void *block, const char *call, const void *site);
+/* Ends a sample that lies in the region of samples, or reports a free by @call of what is none. */
+KMEM_HIDDEN void block_free_sample(void *block, const char *call);
 /* As block_free_at; @size is the size that the block has by the caller, which protect=hardened checks. */
 KMEM_HIDDEN void block_free_sized(void *block, size_t size, const char *call, const void *site);
 /*

@@ -83,7 +83,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["-lcmocka", *(f"-Wl,--wrap=system_{call}" for call in PAGE_WRAPS)],
     ),
     "test_percpu": (["unit/test_percpu.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
-    "test_profile": (["unit/test_profile.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
+    "test_profile": (
+        ["unit/test_profile.c", "unit/child.c", *WALKERS],
+        ["-lcmocka", "-Wl,--wrap=handed_mark"],
+    ),
     "test_rcu": (
         ["unit/test_rcu.c", "unit/child.c", *WALKERS],
         [

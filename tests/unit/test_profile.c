@@ -97,6 +97,32 @@ static void caches_child(void)
         kmem_cache_destroy(cache);
 }
 
+static bool marks_refused;
+
+bool __real_handed_mark(const void *object);
+bool __wrap_handed_mark(const void *object);
+
+bool __wrap_handed_mark(const void *object)
+{
+        return !marks_refused && __real_handed_mark(object);
+}
+
+/* A checked cache that has no memory for marks gives samples back as samples: no sheaf, and later no slab, gets them. */
+static void without_marks_child(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("checked", 256, 0, 0, NULL);
+
+        marks_refused = true;
+        check_equal(kmem_cache_alloc_bulk(cache, GFP_KERNEL, OBJECTS, objects), 0);
+        marks_refused = false;
+        kmem_cache_shrink(cache);
+        for (unsigned int i = 0; i < OBJECTS; i++)
+                check(objects[i] = kmem_cache_alloc(cache, GFP_KERNEL));
+        check_share(count_samples(), sample_probability(256, 2048));
+        kmem_cache_free_bulk(cache, OBJECTS, objects);
+        kmem_cache_destroy(cache);
+}
+
 static unsigned int samples_taken(struct kmem_cache *cache)
 {
         unsigned int samples;
@@ -568,6 +594,7 @@ static const struct child_case children[] = {
         {"lease", lease_child},
         {"sizes", take_sizes_child},
         {"caches", caches_child},
+        {"without marks", without_marks_child},
         {"no sheaves", no_sheaves_child},
         {"resize", resize_child},
         {"double free", double_free_child},
@@ -600,6 +627,7 @@ static void test_caches(void **state)
 
         child_passes("caches", FINE);
         child_passes("caches", FINE ",slots=locked");
+        child_passes("without marks", FINE ",check=sheaf");
         child_passes("no sheaves", FINE ",sheaf_capacity=0");
         child_passes("left out", FINE);
         child_passes("left out", FINE ",slots=locked");
