@@ -195,6 +195,8 @@ def test_growth_that_was_ended(program: Path, tmp_path: Path, *, is_interrupted:
             while registry.number("head", "profile_interval") != 32768:
                 assert time.monotonic() < deadline and command.poll() is None
                 time.sleep(0.05)
+        # The look that begins the first profile follows the setting.
+        time.sleep(1)
         if is_interrupted:
             command.send_signal(signal.SIGINT)
         else:
