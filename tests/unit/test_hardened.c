@@ -821,7 +821,7 @@ static unsigned int resident_pages(void *start, size_t bytes)
         return count;
 }
 
-/* Small objects come from all pages of their slab, which are there from the first object on; no page of others is. */
+/* Small objects come from all pages of their slab, which are there from the first object on; pages of others come by touch. */
 static void child_populated(void)
 {
         size_t bytes = 2 * system_page_bytes();

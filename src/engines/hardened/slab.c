@@ -170,11 +170,9 @@ static void record_begin(struct slab_record *record, const struct hardened_class
  * Small objects are drawn from all pages of a slab, so the program soon touches each. Objects of a page or more are left
  * to it, as it may never touch all of them.
  */
-static void populate(const struct slab_record *record)
+static void populate(const struct slab_record *record, const struct hardened_class *class)
 {
-        const struct hardened_class *class = &hardened.classes[record->number];
-
-        if (record->number && class->size < hardened.page_bytes)
+        if (class->size < hardened.page_bytes)
                 system_populate(record->start, class->slab_bytes);
 }
 
@@ -209,8 +207,6 @@ static struct slab_record *slab_new(struct pool *pool, uint32_t arena, uint32_t 
                 }
         }
         lock_drop(&hardened_grow_lock);
-        if (record)
-                populate(record);
         return record;
 }
 
@@ -271,8 +267,6 @@ static struct slab_record *use_again_locked(struct pool *pool)
                 return NULL;
         }
         record->closed = false;
-        populate(record);
-        count_slab(pool, &hardened.classes[record->number], true);
         return record;
 }
 
@@ -308,10 +302,12 @@ struct slab_record *slab_get_locked(struct pool *pool, uint32_t arena, uint32_t 
                 return take_empty_locked(pool->empty.prev);
         if (pool->released.next != &pool->released)
                 record = use_again_locked(pool);
-        if (!record) {
+        if (!record)
                 record = slab_new(pool, arena, class);
-                if (record && class)
-                        count_slab(pool, &hardened.classes[class], true);
+        /* HARD-7: class 0 never has memory. */
+        if (record && class) {
+                populate(record, &hardened.classes[class]);
+                count_slab(pool, &hardened.classes[class], true);
         }
         return record;
 }
