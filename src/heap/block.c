@@ -204,6 +204,9 @@ static void *alloc_aligned(size_t size, size_t align, gfp_t flags)
                         return guard_fit(object, max_of(size, (size_t)1), align);
                 return with_request(cache, object, size);
         }
+        /* Objects of the classes of pages lie on pages. */
+        if (size > class_bytes_max() && align <= PAGE_SIZE)
+                return alloc_pages_of_class(size, flags);
         return accounted_large_alloc(max_of(size, (size_t)1), max_of(align, PAGE_SIZE), flags);
 }
 

@@ -13,6 +13,7 @@ enum {
         CLASSES_MOST = 32,
         REST_LEAST = 1 << 20, /* bytes that a slot may have at rest in the smallest heap */
         REST_SHARE = 4,       /* of the heap, for all slots together */
+        COUNT_EACH = 8,       /* blocks beyond the bound until a full slot is counted again */
 };
 
 static struct kmem_cache *classes_of_pages[CLASSES_MOST];
@@ -47,6 +48,17 @@ static uint64_t bytes_in_sheaves(struct kmem_cache *cache, struct slot *slot)
         return sheaves * load_relaxed(&cache->sheaf_capacity) * cache->size;
 }
 
+/* The slot was found full, by a few blocks more or less: a count takes as long as the way to the free pages. */
+static bool rest_in_full(struct kmem_cache *cache, struct slot *slot)
+{
+        bool rests = bytes_in_pair(cache, slot) == 0; /* REST-2 */
+
+        if (rests)
+                rest_came(cache, slot, 1);
+        percpu_look_full(slot, cache);
+        return rests;
+}
+
 bool rest_count(struct kmem_cache *cache, struct slot *slot)
 {
         uint64_t slots = max_of(slots_made_count(), 1u);
@@ -56,6 +68,8 @@ bool rest_count(struct kmem_cache *cache, struct slot *slot)
         int64_t bytes = cache->size; /* with the block that comes */
         bool rests;
 
+        if (load_relaxed(&slot->rest_full) % COUNT_EACH)
+                return rest_in_full(cache, slot);
         for (uint32_t i = 0; i < count; i++)
                 bytes += (int64_t)(bytes_in_pair(classes_of_pages[i], slot) +
                                    bytes_in_sheaves(classes_of_pages[i], slot));

@@ -8,8 +8,9 @@
  *         slot. A block that goes to the program gives its size back, up to the bound, and what goes
  *         to slabs or to another slot gives nothing. So pairs of malloc and free count nothing while
  *         there is room, and a count can only find more room. A slot that holds more than the bound
- *         (REST-2) has a budget below 0, or one class would make room for others. The budget is a
- *         hint: a thread that moves, or two that store at once, only shift the next count.
+ *         (REST-2) has a budget below 0, or one class would make room for others. A slot that was
+ *         found full counts every eighth block that comes; the others find room by REST-2 alone.
+ *         The budget is a hint: a thread that moves, or two that store at once, only shift the next count.
  * REST-2  A block comes whatever the budget says if none of its class rests in the slot, so that
  *         pairs of malloc and free keep their block in a slot that is full of other classes.
  */
@@ -29,7 +30,7 @@ static inline bool cache_is_of_pages(const struct kmem_cache *cache)
 /* Counts a new class of pages from now on. Under cache_mutex. */
 KMEM_HIDDEN void rest_add_class(struct kmem_cache *cache);
 /*
- * rest_has_room where the budget is used up: counts, and sets the budget. In a full slot it calls
+ * rest_has_room where the budget is used up: counts now and then, and sets the budget. In a full slot it calls
  * percpu_look_full, so no lock may be held that comes after cache_mutex.
  */
 KMEM_HIDDEN bool rest_count(struct kmem_cache *cache, struct slot *slot);

@@ -476,7 +476,11 @@ static void classes_of_pages(void **state)
         free(moved);
 }
 
-enum { PAGE_CLASSES = 24, BLOCKS_OF_CLASS = 8 };
+enum {
+        PAGE_CLASSES = 24,
+        BLOCKS_OF_CLASS = 8,
+        COUNT_EACH = 8, /* blocks, from one count of a full slot to the next (percpu/rest.c) */
+};
 
 /* The sizes of the classes of pages, ascending; returns their number. */
 static unsigned int sizes_of_pages(size_t sizes[PAGE_CLASSES])
@@ -512,20 +516,49 @@ static size_t bytes_at_rest(const size_t *sizes, unsigned int count)
         return bytes;
 }
 
-/* Frees blocks until one does not come to rest; true if there was one. Their places are NULL then. */
+/* A slot that was full before a trim is counted after a few blocks. */
+static void have_slot_counted(size_t size)
+{
+        for (unsigned int i = 0; i < COUNT_EACH; i++)
+                free(malloc(hide(size)));
+}
+
+/* Frees blocks until so many do not come to rest that a count refused one; true if it did. Their places are NULL then. */
 static bool fill_slot(void *(*blocks)[BLOCKS_OF_CLASS], const size_t *sizes, unsigned int count)
 {
+        unsigned int refused = 0;
+
         for (unsigned int i = 0; i < count; i++) {
                 for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++) {
                         size_t before = bytes_at_rest(sizes, count);
 
                         free(blocks[i][k]);
                         blocks[i][k] = NULL;
-                        if (bytes_at_rest(sizes, count) <= before)
+                        refused += bytes_at_rest(sizes, count) <= before;
+                        if (refused == 2 * COUNT_EACH)
                                 return true;
                 }
         }
         return false;
+}
+
+/* A block that is aligned to a page at most is of a class of pages if malloc's of its size is. */
+static void aligned_blocks_of_pages(void **state)
+{
+        size_t sizes[PAGE_CLASSES];
+        unsigned int count;
+
+        skip_without_classes_of_pages();
+        count = sizes_of_pages(sizes);
+        for (unsigned int i = 0; i < count; i++)
+                for (size_t align = 32; align <= PAGE_SIZE; align *= 2) {
+                        void *block = memalign(align, hide(sizes[i] - 1));
+
+                        check(block != NULL);
+                        check_equal((uintptr_t)block % align, 0);
+                        check(cache_of(block) == class_cache_paged(sizes[i]));
+                        free(block);
+                }
 }
 
 /*
@@ -554,6 +587,7 @@ static void blocks_of_pages_rest(void **state)
         check_equal(sched_setaffinity(0, sizeof(here), &here), 0);
         count = sizes_of_pages(sizes);
         heap_trim(0);
+        have_slot_counted(sizes[0]);
         for (unsigned int i = 0; i < count; i++)
                 for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
                         check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
@@ -561,10 +595,12 @@ static void blocks_of_pages_rest(void **state)
         /* A block that comes to a full slot by REST-2 makes no room for others when it goes. */
         if (!cache_is_closed(last) && last->sheaf_capacity) {
                 check(fill_slot(blocks, sizes, count - 1));
-                free(blocks[count - 1][0]);
-                check(slot_current()->rest_budget + (int64_t)bytes_at_rest(sizes, count) <=
-                      slot_current()->rest_most);
-                check((blocks[count - 1][0] = malloc(hide(sizes[count - 1]))) != NULL);
+                for (unsigned int i = 0; i < 2 * COUNT_EACH; i++) {
+                        free(blocks[count - 1][0]);
+                        check(slot_current()->rest_budget + (int64_t)bytes_at_rest(sizes, count) <=
+                              slot_current()->rest_most);
+                        check((blocks[count - 1][0] = malloc(hide(sizes[count - 1]))) != NULL);
+                }
         }
         /* Without a bound, all that sheaves, stocks and barns have room for would rest. */
         for (unsigned int i = 0; i < count - 1; i++) {
@@ -579,10 +615,11 @@ static void blocks_of_pages_rest(void **state)
         check(taken < array_size(rested));
         block = blocks[count - 1][0];
         free(block);
-        if (!cache_is_closed(last) && last->sheaf_capacity) {
-                check(resting_block(last) == block);
-                free(block);
-        }
+        if (!cache_is_closed(last) && last->sheaf_capacity)
+                for (unsigned int i = 0; i < 2 * COUNT_EACH; i++) {
+                        check(resting_block(last) == block);
+                        free(block);
+                }
         for (unsigned int k = 1; k < BLOCKS_OF_CLASS; k++)
                 free(blocks[count - 1][k]);
         while (taken)
@@ -616,7 +653,7 @@ static void blocks_of_pages_in_use_rest(void **state)
         CPU_SET((size_t)sched_getcpu(), &here);
         check_equal(sched_setaffinity(0, sizeof(here), &here), 0);
         heap_trim(0);
-        free(malloc(hide(sizes[0])));
+        have_slot_counted(sizes[0]);
         budget = slot_current()->rest_budget;
         for (unsigned int i = 0; i < PAIRS; i++)
                 free(malloc(hide(sizes[0])));
@@ -1350,6 +1387,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(resting_elsewhere),
                 cmocka_unit_test(frees_are_interchangeable),
                 cmocka_unit_test(classes_of_pages),
+                cmocka_unit_test(aligned_blocks_of_pages),
                 cmocka_unit_test(blocks_of_pages_rest),
                 cmocka_unit_test(blocks_of_pages_in_use_rest),
                 cmocka_unit_test(mallinfo_counts),
