@@ -74,7 +74,7 @@ def read_default(file: Path) -> bytes:
 
 
 def test_what_grows(writable: Server, leaking: Program) -> None:
-    path = f"api/processes/{leaking.pid}/sites?seconds=2&interval=4096&growth=1"
+    path = f"api/processes/{leaking.pid}/sites?seconds=2&interval=4k&growth=1"
     status, body = writable.ask(path, bearer(writable))
     assert status == 200, body
     found = json.loads(body)
@@ -133,6 +133,9 @@ def test_needs_the_flag(leaking: Program) -> None:
         ("debug/pprof/heap?seconds=0", 400, "seconds=0: expected more than 0"),
         ("debug/pprof/heap?seconds=601", 400, "up to 600"),
         ("debug/pprof/heap?interval=1", 400, "interval=1: expected 1024"),
+        ("debug/pprof/heap?interval=2T", 400, "expected 1024 to 1099511627776 bytes"),
+        ("debug/pprof/heap?interval=x", 400, "interval=x: expected a number of bytes"),
+        ("debug/pprof/heap?interval=0", 400, "interval=0: expected a number of bytes"),
         ("debug/pprof/heap?debug=1", 400, "debug=: expected seconds= and interval="),
         ("debug/pprof/heap?growth=1", 400, "growth=: expected seconds= and interval="),
         ("debug/pprof/goroutine", 404, "goroutine: expected heap or allocs"),

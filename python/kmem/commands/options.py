@@ -2,7 +2,6 @@
 """Arguments and options that several commands have, and how they are read."""
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import why_not_written
+from kmem.common.sizes import EXPECTED, bytes_of, size_text
 from kmem.common.tree import need_extra
 
 
@@ -40,20 +40,6 @@ LabTraces = Annotated[
 ]
 
 
-def bytes_of(text: str) -> int:
-    """A number of bytes with K, M, G or T; 0 if the text is none."""
-    match = re.fullmatch(r"([1-9][0-9]{0,18})([KMGT]?)", text.upper(), re.ASCII)
-    size = int(match[1]) << 10 * ("", *"KMGT").index(match[2]) if match else 0
-    return size if size < 1 << 64 else 0
-
-
-def size_text(text: str) -> int:
-    size = bytes_of(text)
-    if not size:
-        raise ValueError("expected a number of bytes, with K, M, G or T if wanted")
-    return size
-
-
 SampleInterval = Annotated[
     int | None,
     typer.Option(
@@ -73,7 +59,7 @@ def allow_memory(text: str | None) -> None:
         return
     size = bytes_of(text)
     if not size:
-        raise BadUsage(f"--memory {text}: expected a number of bytes, with K, M, G or T if wanted")
+        raise BadUsage(f"--memory {text}: {EXPECTED}")
     os.environ["KMEM_TRACE_MEMORY"] = str(size)
 
 

@@ -17,9 +17,9 @@ from kmem.commands.options import (
     TraceMemory,
     file_name,
     options_with,
-    size_text,
 )
 from kmem.common.errors import say
+from kmem.common.sizes import size_text
 from kmem.common.tree import need_extra
 
 app = typer.Typer()

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from kmem.common.errors import BadUsage
-from kmem.live.pace import MOST
+from kmem.common.sizes import EXPECTED, bytes_of
 
 # Go's name of a profile, and the view of `kmem profile` that comes first in it.
 KINDS = {"heap": "live", "allocs": "rate"}
@@ -29,8 +29,19 @@ def number_of(query: dict[str, list[str]], name: str, default: float, most: floa
     return value
 
 
+def interval_of(query: dict[str, list[str]]) -> int | None:
+    """Bytes between samples, None without the parameter."""
+    if "interval" not in query:
+        return None
+    text = query["interval"][-1]
+    interval = bytes_of(text)
+    if not interval:
+        raise BadUsage(f"interval={text[:40]}: {EXPECTED}")
+    return interval
+
+
 def sampled(process: int, query: dict[str, list[str]], *, growth: bool) -> Any:
-    """The profile that the query's `seconds` and `interval` (bytes between samples) ask for.
+    """The profile that the query's `seconds` and `interval` (bytes, as 16K) ask for.
 
     ImportError if the packages of `kmem profile` are not there.
     """
@@ -39,7 +50,7 @@ def sampled(process: int, query: dict[str, list[str]], *, growth: bool) -> Any:
     if unknown := query.keys() - {"seconds", "interval"}:
         raise BadUsage(f"{min(unknown)[:40]}=: expected seconds= and interval=")
     seconds = number_of(query, "seconds", SECONDS, SECONDS_MOST)
-    interval = int(number_of(query, "interval", 0, MOST)) if "interval" in query else None
+    interval = interval_of(query)
     check_interval("interval=", interval)
     made, _ = take(process, seconds=seconds, interval=interval, slices=0, growth=growth, signals=[])
     return made
