@@ -18,15 +18,15 @@ def query_of(text: str) -> dict[str, list[str]]:
     return parse_qs(text, keep_blank_values=True)
 
 
-def number_of(query: dict[str, list[str]], name: str, default: float, most: float) -> float:
-    text = query.get(name, [str(default)])[-1]
+def seconds_of(query: dict[str, list[str]]) -> float:
+    text = query.get("seconds", [str(SECONDS)])[-1]
     try:
-        value = float(text)
+        seconds = float(text)
     except ValueError:
-        value = math.nan
-    if not 0 < value <= most:
-        raise BadUsage(f"{name}={text[:40]}: expected more than 0, and up to {most:g}")
-    return value
+        seconds = math.nan
+    if not 0 < seconds <= SECONDS_MOST:
+        raise BadUsage(f"seconds={text[:40]}: expected more than 0, and up to {SECONDS_MOST:g}")
+    return seconds
 
 
 def interval_of(query: dict[str, list[str]]) -> int | None:
@@ -49,7 +49,7 @@ def sampled(process: int, query: dict[str, list[str]], *, growth: bool) -> Any:
 
     if unknown := query.keys() - {"seconds", "interval"}:
         raise BadUsage(f"{min(unknown)[:40]}=: expected seconds= and interval=")
-    seconds = number_of(query, "seconds", SECONDS, SECONDS_MOST)
+    seconds = seconds_of(query)
     interval = interval_of(query)
     check_interval("interval=", interval)
     made, _ = take(process, seconds=seconds, interval=interval, slices=0, growth=growth, signals=[])
