@@ -17,7 +17,7 @@
 enum {
         GROWN_PART = 8, /* of the heap: its growth between two looks, and at least */
         GROWN_BYTES = 1 << 20,
-        FULL_COUNTS = 64, /* between two looks of a slot that is full */
+        FULL_COUNTS = 64, /* blocks that come to a full slot, from one look to the next */
 };
 
 struct quiet {

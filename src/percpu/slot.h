@@ -106,7 +106,7 @@ struct slot {
         uint64_t stock_bytes_above_page; /* of the other stocks */
         int64_t rest_budget;             /* bytes, see REST-1 (rest.h); relaxed */
         int64_t rest_most;               /* bytes, the bound at the last count; relaxed */
-        uint32_t rest_full;              /* counts that found the slot full; relaxed */
+        uint32_t rest_full;              /* blocks of pages that came to the full slot; relaxed */
         uint64_t guard_time;             /* ms, when the gate opens next (marks_gate); relaxed */
         uint64_t reap_time;              /* ms, when its arrays are looked at next; written under
                                       cache_mutex, read without it */
