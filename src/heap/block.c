@@ -10,6 +10,7 @@
 #include "machine/fatal.h"
 #include "machine/message.h"
 #include "base/options.h"
+#include "page/cleared.h"
 #include "page/large.h"
 #include "percpu/figures.h"
 #include "percpu/handed.h"
@@ -25,8 +26,8 @@ enum { MAPPED_ALONE_BYTES = 2048 };
 
 /*
  * calloc writes all pages of a block up to this size. Programs fill such a block, and a page that is read
- * first would cost a fault for the system's page of zeros and a second one, which stops other CPUs. Longer
- * blocks are often tables that stay sparse: pages of theirs that were never touched are left alone.
+ * first would cost a fault for the system's page of zeros and a second one, which stops other CPUs. Of
+ * longer blocks it depends on the program (page/cleared.h).
  */
 enum { WRITTEN_MOST = 256 << 10 };
 
@@ -73,15 +74,25 @@ static size_t guard_align(enum class_table table, const struct kmem_cache *cache
                                      : min_of(max_of((size_t)cache->align, natural), PAGE_SIZE);
 }
 
-/* A cleared object of a class of pages, or NULL for a long one that would have pages never touched. */
+/*
+ * A cleared object of a class of pages, or NULL for a long one that would have pages never touched and is
+ * not to be written as a whole.
+ */
 static void *cleared_pages(struct kmem_cache *cache, size_t size, bool *refused)
 {
+        bool write_all = size <= WRITTEN_MOST || cleared_are_filled(size);
         void *object = percpu_alloc_resting(cache);
 
         percpu_unmark(cache, object);
-        if (!object && (size <= WRITTEN_MOST || pages_free_touched() >= pages_for(size)))
+        if (!object && (write_all || pages_free_touched() >= pages_for(size)))
                 object = object_alloc(cache, 0, refused);
-        return object ? memset(object, 0, size) : NULL;
+        if (!object)
+                return NULL;
+        cleared_given(object, size);
+        if (write_all)
+                return memset(object, 0, size);
+        cleared_make_zero(object, pages_for(size));
+        return object;
 }
 
 /*

@@ -10,6 +10,7 @@
 
 #include "base/options.h"
 #include "machine/system.h"
+#include "page/cleared.h"
 #include "page/extra.h"
 #include "page/huge.h"
 #include "page/kept.h"
@@ -261,7 +262,7 @@ struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero)
         return exact_alloc(count, align_pages, zero, NULL);
 }
 
-/* Clears the pages of a block that were touched, each row of neighbours in one call. */
+/* Clears the pages of a block that were touched. */
 static void clear_touched(struct page *page, size_t count, const struct touched_bits *bits)
 {
         size_t first = 0;
@@ -272,7 +273,7 @@ static void clear_touched(struct page *page, size_t count, const struct touched_
                 while (end < count && touched_bit(bits, end))
                         end++;
                 if (end != first)
-                        memset(page_address(page + first), 0, (end - first) << PAGE_SHIFT);
+                        cleared_make_zero(page_address(page + first), end - first);
                 first = end + 1;
         }
 }
@@ -281,20 +282,24 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
 {
         struct touched_bits bits;
         bool few = count <= BITS_PAGES;
+        bool write_all = cleared_are_filled(count << PAGE_SHIFT);
         bool zero;
         struct page *page = exact_alloc(count, align_pages, &zero, few ? &bits : NULL);
 
-        if (!page || zero)
-                return page;
+        if (!page)
+                return NULL;
+        cleared_given(page_address(page), count << PAGE_SHIFT);
         /*
          * Writing is faster than giving the pages back to come in zeroed: up to 16 MiB even if the
          * program uses none of them afterwards, and ten times so if it uses all. Pages that were
-         * never touched stay untouched.
+         * never touched stay untouched, unless the program will write to all.
          */
-        if (few)
-                clear_touched(page, count, &bits);
-        else
+        if (write_all)
                 memset(page_address(page), 0, count << PAGE_SHIFT);
+        else if (!zero && few)
+                clear_touched(page, count, &bits);
+        else if (!zero)
+                cleared_make_zero(page_address(page), count);
         return page;
 }
 

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Misuse and mallinfo are meant here. */
@@ -401,7 +402,8 @@ static void frees_are_interchangeable(void **state)
 
 /*
  * A zeroed block of up to 256 KiB is an object of its class. A longer one is only if its pages would have
- * to be cleared anyway: a large block leaves pages that were never touched as they are.
+ * to be cleared anyway, or if the last such blocks were filled: a large block leaves pages that were never
+ * touched as they are.
  */
 static void zeroed_pages(size_t size, bool may_be_sparse)
 {
@@ -419,12 +421,157 @@ static void zeroed_pages(size_t size, bool may_be_sparse)
                                 check(cache_of(blocks[i]) || is_closed);
                         else
                                 check(round || has_touched || !cache_of(blocks[i]));
-                        memset(blocks[i], 7, size);
                 }
+                memset(blocks[0], 7, size);
+                memset(blocks[1], 7, size);
                 check(!round || cache_of(blocks[0]) || options.purge_delay == 0 || is_closed);
                 free(blocks[0]);
                 free(blocks[1]);
         }
+}
+
+/* Looks without touching a page. */
+static size_t resident_bytes(void *block, size_t bytes)
+{
+        static unsigned char resident[4096];
+        size_t pages = bytes / system_page_bytes();
+        size_t count = 0;
+
+        check(pages <= array_size(resident) && mincore(block, bytes, resident) == 0);
+        for (size_t i = 0; i < pages; i++)
+                count += resident[i] & 1;
+        return count * system_page_bytes();
+}
+
+/* A new block of zeros that is to be written by calloc, or left alone but for its first pages. */
+static char *zeroed_block(size_t size, bool written)
+{
+        char *block = calloc(1, hide(size));
+
+        check(block != NULL);
+        if (written)
+                check_equal(resident_bytes(block, size), size);
+        else
+                check(resident_bytes(block, size) < size / 4);
+        return block;
+}
+
+/* calloc writes a block above 256 KiB if half of the last four of its doubling were filled. */
+static void child_zeroed_by_use(void)
+{
+        enum { SIZE = 3 << 20, BLOCKS = 8 };
+        char *blocks[BLOCKS];
+        char *other[4];
+
+        blocks[0] = zeroed_block(SIZE, false); /* nothing is known */
+        blocks[1] = zeroed_block(SIZE, false); /* the one before is empty */
+        memset(blocks[0], 7, SIZE / 2);
+        blocks[2] = zeroed_block(SIZE, false); /* nor was any filled to its end */
+        memset(blocks[0], 7, SIZE);
+        memset(blocks[1], 7, SIZE);
+        blocks[3] = zeroed_block(SIZE, true);  /* 2 of 3 */
+        blocks[4] = zeroed_block(SIZE, true);  /* 2 of 4 */
+        blocks[5] = zeroed_block(SIZE, false); /* 1 of 4, as the first is no longer one of them */
+
+        /* The first block of a doubling is treated as those of half its size; no other doublings are asked. */
+        other[0] = zeroed_block(2 * SIZE, false);
+        for (int i = 2; i < 6; i++)
+                memset(blocks[i], 7, SIZE);
+        other[1] = zeroed_block(2 * SIZE, false);
+        other[2] = zeroed_block(4 * SIZE, false);
+        other[3] = zeroed_block(SIZE / 2, false);
+        blocks[6] = zeroed_block(SIZE, true);
+
+        /* Blocks that cannot be read say nothing, nor do those that are free and were given back. */
+        for (int i = 3; i < 7; i++)
+                check_equal(mprotect(blocks[i], SIZE, PROT_NONE), 0);
+        blocks[7] = zeroed_block(SIZE, false);
+        for (int i = 3; i < 7; i++)
+                check_equal(mprotect(blocks[i], SIZE, PROT_READ | PROT_WRITE), 0);
+        for (int i = 0; i < 4; i++)
+                free(other[i]);
+        for (int i = 0; i < BLOCKS; i++)
+                free(blocks[i]);
+        heap_trim(0);
+        free(zeroed_block(SIZE, false));
+}
+
+/* A program that goes on to use its blocks in another way is noticed after eight. */
+static void child_zeroed_by_new_use(void)
+{
+        enum { SIZE = 3 << 20, BEFORE = 9, AFTER = 17 };
+        static char *blocks[BEFORE + AFTER];
+
+        for (int i = 0; i < BEFORE; i++)
+                blocks[i] = zeroed_block(SIZE, false);
+        for (int i = BEFORE; i < BEFORE + AFTER; i++)
+                memset(blocks[i] = calloc(1, hide(SIZE)), 7, SIZE);
+        free(zeroed_block(SIZE, true));
+        for (int i = 0; i < BEFORE + AFTER; i++)
+                free(blocks[i]);
+}
+
+static void child_zeroed_first_of_doubling(void)
+{
+        enum { SIZE = 3 << 20 };
+        char *smaller = zeroed_block(SIZE, false);
+        char *larger;
+
+        memset(smaller, 7, SIZE);
+        larger = zeroed_block(2 * SIZE, true);
+        free(larger);
+        free(smaller);
+}
+
+static void zeroed_by_use(void **state)
+{
+        skip_on_larger_pages();
+        child_passes("zeroed_by_use", "thp=never");
+        child_passes("zeroed_by_new_use", "thp=never");
+        child_passes("zeroed_first_of_doubling", "thp=never");
+}
+
+/* Resident memory of the process, without the system's page of zeros. */
+static size_t resident_of_process(void)
+{
+        FILE *file = fopen("/proc/self/statm", "r");
+        size_t pages;
+
+        check(file && fscanf(file, "%*u %zu", &pages) == 1);
+        fclose(file);
+        return pages * system_page_bytes();
+}
+
+/* Pages of a freed block that read as zero are not written when calloc gives them out again. */
+static void zero_pages_stay(size_t size)
+{
+        volatile char *block = malloc(hide(size)); /* else no byte is written before free */
+        char *again;
+        size_t before;
+
+        check(block != NULL);
+        block[0] = 7;
+        block[size - 1] = 7;
+        free((void *)block);
+        before = resident_of_process();
+        again = calloc(1, hide(size));
+        check(again == block && is_filled(again, 0, size));
+        check(resident_of_process() < before + size / 4);
+        free(again);
+}
+
+static void child_zero_pages_stay(void)
+{
+        resident_of_process(); /* its buffer is there before a block's pages are free */
+        zero_pages_stay(1 << 20);
+        zero_pages_stay(9 << 20);
+        zero_pages_stay(31 << 20);
+}
+
+static void zero_pages_stay_unwritten(void **state)
+{
+        skip_on_larger_pages();
+        child_passes("zero_pages_stay", "thp=never");
 }
 
 static void skip_without_classes_of_pages(void)
@@ -444,7 +591,8 @@ static void classes_of_pages(void **state)
 {
         static const size_t sizes[][2] = {
                 {32769, 36864}, {65536, 65536}, {65537, 81920}, {131073, 163840}, {262144, 262144}};
-        static const size_t longer[][2] = {{262145, 327680}, {1 << 20, 1 << 20}};
+        /* The longest first: the other one's blocks say something about it (cleared_are_filled). */
+        static const size_t longer[][2] = {{1 << 20, 1 << 20}, {262145, 327680}};
         char *block, *moved;
 
         skip_without_classes_of_pages();
@@ -1359,6 +1507,10 @@ int main(int argc, char **argv)
                 {"resting", child_resting_elsewhere},
                 {"realloc_appends", child_realloc_appends},
                 {"realloc_stays", child_realloc_stays},
+                {"zeroed_by_use", child_zeroed_by_use},
+                {"zeroed_by_new_use", child_zeroed_by_new_use},
+                {"zeroed_first_of_doubling", child_zeroed_first_of_doubling},
+                {"zero_pages_stay", child_zero_pages_stay},
                 {"usable_sizes", child_usable_sizes},
                 {"misaligned", child_misaligned},
                 {"double_free", child_double_free},
@@ -1387,6 +1539,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(resting_elsewhere),
                 cmocka_unit_test(frees_are_interchangeable),
                 cmocka_unit_test(classes_of_pages),
+                cmocka_unit_test(zeroed_by_use),
+                cmocka_unit_test(zero_pages_stay_unwritten),
                 cmocka_unit_test(aligned_blocks_of_pages),
                 cmocka_unit_test(blocks_of_pages_rest),
                 cmocka_unit_test(blocks_of_pages_in_use_rest),

@@ -21,9 +21,9 @@ SCOPES = {"process", "node", "slot", "thread", "hash", "cache and node", "cache 
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 LOCK = re.compile(r"\bstruct (?:group_)?lock\s+(\w+)(?:\[[^]]*\])?\s*(?:;|=)")
-# A variable outside functions, or a static one inside.
+# A variable outside functions, also behind its structure, or a static one inside.
 VARIABLE = re.compile(
-    r"^(?:\s+static |(?!\s|extern|typedef|return|goto|#))[\w ()*,]*?[ *](\w+)(?:\[[^\]]*\])*"
+    r"^(?:\s+static |(?!\s|extern|typedef|return|goto|#)|\})[\w ()*,]*?[ *](\w+)(?:\[[^\]]*\])*"
     r"\s*(?:;|=|__attribute__|KMEM_\w+)",
     re.MULTILINE,
 )
@@ -59,7 +59,9 @@ def accessed_in(text: str) -> set[str]:
 
 def variables_in(text: str) -> dict[str, bool]:
     """Variables that outlive a function, and whether only this file sees them."""
-    return {found[1]: "static " in found[0] for found in VARIABLE.finditer(text)}
+    return {
+        found[1]: found[0][:1] == "}" or "static " in found[0] for found in VARIABLE.finditer(text)
+    }
 
 
 def in_the_code() -> set[tuple[str, str]]:
