@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from kmem_command import kmem
 
-from kmem.bench.watch import POLLED, Measured, percent, running
+from kmem.bench import watch as bench
+from kmem.bench.watch import POLLED, Measured, measure, percent, running
+from kmem.common.errors import KmemError
 from kmem.live.registry.caches import read_caches
 
 pytestmark = pytest.mark.alone
@@ -34,9 +36,10 @@ def test_watched_is_set_against_a_reader_of_another() -> None:
 def test_counts_grow_until_the_program_is_stopped() -> None:
     cpu = min(os.sched_getaffinity(0))
     with running(POLLED[0], cpu, 1) as program:
-        first = program.made()
-        time.sleep(0.1)
-        assert program.made() > first
+        first, deadline = program.made(), time.monotonic() + 30
+        while program.made() == first:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         program.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, program.process.pid, os.WSTOPPED | os.WNOWAIT)
         made, copy = program.made(), program.registry.copy()
@@ -44,6 +47,20 @@ def test_counts_grow_until_the_program_is_stopped() -> None:
         assert program.made() == made
         assert program.registry.copy() == copy
         assert read_caches(program.registry)
+
+
+def test_a_round_without_blocks_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = iter([(7.0, 1.0), (0.0, 1.0), (7.0, 1.0), *[(9.0, 2.0)] * 6])
+    monkeypatch.setattr(bench, "one_window", lambda *_: next(windows))
+    measured = measure(POLLED[0], 2, 100, 0.01, min(os.sched_getaffinity(0)), 1)
+    assert measured.alone == measured.beside == measured.watched == [9.0, 9.0]
+    assert measured.polls == [2.0, 2.0]
+
+
+def test_a_program_that_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "one_window", lambda *_: (0.0, 1.0))
+    with pytest.raises(KmemError, match=r"made no block in 3 windows of 0.01 s"):
+        measure(POLLED[0], 2, 100, 0.01, min(os.sched_getaffinity(0)), 1)
 
 
 def test_command(tmp_path: Path) -> None:

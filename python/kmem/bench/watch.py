@@ -6,8 +6,9 @@ three, in a newly drawn order: without a reader; with a reader of a stopped proc
 with a reader of the running process. The last two windows differ only in the process that is read,
 so their difference is the cost of being watched. The difference of the first two is the cost of a
 busy neighbour on this machine, whatever the neighbour does. Throughput is the number of blocks that
-the program makes in a window, by its own count. A poll reads everything that `kmem info` and `kmem
-top` read: all figures of all caches, and of the heap.
+the program makes in a window, by its own count; a round in which it made none in a window is taken
+again, as the machine's other work kept it from running. A poll reads everything that `kmem info`
+and `kmem top` read: all figures of all caches, and of the heap.
 """
 
 import contextlib
@@ -123,16 +124,27 @@ def measure(name: str, rounds: int, rate: float, window: float, cpu: int, seed: 
                 (measured.beside, other.registry),
                 (measured.watched, target.registry),
             )
-            for _ in range(rounds):
-                for side in draw.permutation(len(sides)):
-                    figures, read = sides[side]
-                    throughput, polls = one_window(target, read, rate, window)
-                    figures.append(throughput)
+            lost = 0
+            while len(measured.alone) < rounds and lost <= rounds:
+                taken = {
+                    side: one_window(target, sides[side][1], rate, window)
+                    for side in draw.permutation(len(sides))
+                }
+                if not all(throughput for throughput, _ in taken.values()):
+                    lost += 1
+                    continue
+                for side, (figures, read) in enumerate(sides):
+                    figures.append(taken[side][0])
                     if read is target.registry:
-                        measured.polls.append(polls)
+                        measured.polls.append(taken[side][1])
             if not is_running(target.process.pid):
                 status = target.process.wait()
                 raise KmemError(f"bench watch: {name} ended with status {status}")
+            if lost > rounds:
+                raise KmemError(
+                    f"bench watch: {name} made no block in {lost} windows of {window:g} s:"
+                    " expected an idle CPU, or a longer --window"
+                )
     return measured
 
 
