@@ -15,7 +15,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +30,6 @@ from kmem.commands import shown
 from kmem.commands.options import keep_files_apart
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import whole, why_not_written, write_json
-from kmem.common.spread import children_of_threads
 from kmem.traces.slabinfo import parse_slabinfo
 
 VERSION = (ROOT / "VERSION").read_text().strip()
@@ -750,15 +748,3 @@ def test_what_is_measured_ends_with_a_command_that_is_killed(command: str, tmp_p
 def test_timed_counts_a_signal_as_a_shell_does(tmp_path: Path) -> None:
     done = subprocess.run([TIMED, tmp_path / "r", "/bin/sh", "-c", "kill -KILL $$"], check=False)
     assert done.returncode == 128 + 9
-
-
-def test_children_of_threads_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread may end between the look at the list and the look at its children."""
-    ended = Path("/proc/self/task/0")
-    still_there = Path("/proc/self/task") / str(threading.get_native_id())
-    monkeypatch.setattr(Path, "glob", lambda *_: [ended, still_there])
-    with subprocess.Popen(["sleep", "60"]) as child:
-        try:
-            assert child.pid in children_of_threads()
-        finally:
-            child.kill()

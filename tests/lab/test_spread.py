@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from kmem.traces import file as tr
 ROOT = Path(__file__).resolve().parents[2]
 BOOT = Path(tr.__file__).parent / "boot-6.1tiny-slob-64M.slt.zst"
 TIMED = {"bulk"}  # experiments that time this machine
+SLOW_SECONDS = 300
 
 
 @pytest.fixture(scope="module")
@@ -86,20 +88,28 @@ def test_results_are_in_order_and_heavy_runs_begin_first() -> None:
 def test_a_failed_run_ends_the_others(address: str, tmp_path: Path) -> None:
     """Without waiting for them."""
     slow = tmp_path / "slow"
-    slow.write_text('#!/bin/sh\n[ "$1" = 0 ] && exit 3\nexec sleep 300\n')
+    slow.write_text(f'#!/bin/sh\n[ "$1" = 0 ] && exit 3\nexec sleep {SLOW_SECONDS}\n')
     slow.chmod(0o755)
 
     def work(number: int) -> None:
         if spread.run_program([slow, str(number)]).status == 3:
             raise KmemError("three")
 
+    begun = time.monotonic()
     with (
         spread.spread_to(address, "test"),
         pytest.raises(KmemError, match="three"),
     ):
         spread.run_all("runs", range(4), work)
-    with pytest.raises(KmemError, match="three"):
-        spread.run_all("runs", range(4), work)
+    # The workers are free again.
+    with spread.spread_to(address, "test"):
+        ended = [spread.run_program([slow, "0"]).status for _ in range(3)]
+    assert ended == [3, 3, 3]
+    # A thread that begins its next program just then is stopped too.
+    for _ in range(20):
+        with pytest.raises(KmemError, match="three"):
+            spread.run_all("runs", range(4), work)
+    assert time.monotonic() - begun < SLOW_SECONDS
 
 
 def test_a_program_that_cannot_start_there_is_a_line(address: str, tmp_path: Path) -> None:

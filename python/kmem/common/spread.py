@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 SCHEDULER_SECONDS = 20  # to find it, and for its first worker
 # Readers of traces look here for --memory; a worker has an environment of its own.
 SENT_VARIABLES = ("KMEM_TRACE_MEMORY",)
+STOPPED = "the runs were stopped"
 WAITING_EACH = 2  # threads for each of a cluster's, so that its workers have the next run at hand
 
 Item = TypeVar("Item")
@@ -51,6 +51,9 @@ class Place(Protocol):
 
     threads: int  # that wait for runs
 
+    def start(self) -> None:
+        """Programs may run, also after a stop."""
+
     def run(self, command: Sequence[str | Path]) -> Finished:
         """A Path among the words is the program, or a file that it reads."""
 
@@ -58,38 +61,51 @@ class Place(Protocol):
         """End all runs; each `run` that waits for one raises an error."""
 
 
-def children_of_threads() -> list[int]:
-    """The processes that threads of this process have started; a thread may end meanwhile."""
-    found: list[int] = []
-    for thread in Path("/proc/self/task").glob("*"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            found.extend(map(int, (thread / "children").read_text().split()))
-    return found
-
-
 class Here:
     """The CPUs of this machine."""
 
     def __init__(self) -> None:
         self.threads = len(os.sched_getaffinity(0))
+        self.lock = threading.Lock()
+        self.running: set[subprocess.Popen[str]] = set()
+        self.stopped = False
+
+    def start(self) -> None:
+        with self.lock:
+            self.stopped = False
 
     def run(
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
     ) -> Finished:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",  # names of files are bytes
-            check=False,
-            env=environment,
-        )
-        return Finished(done.returncode, done.stdout, done.stderr)
+        # Under the lock, so that no program begins behind the back of stop().
+        with self.lock:
+            if self.stopped:
+                raise KmemError(STOPPED)
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",  # names of files are bytes
+                env=environment,
+            )
+            self.running.add(process)
+        with process:
+            try:
+                output, messages = process.communicate()
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                with self.lock:
+                    self.running.discard(process)
+        return Finished(process.returncode, output, messages)
 
     def stop(self) -> None:
-        for child in children_of_threads():
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGTERM)
+        with self.lock:
+            self.stopped = True
+            for process in self.running:
+                process.terminate()
 
 
 class Cluster:
@@ -110,6 +126,10 @@ class Cluster:
         self.running: set[Any] = set()
         self.stopped = False
 
+    def start(self) -> None:
+        with self.lock:
+            self.stopped = False
+
     def send(self, file: Path) -> Any:
         with self.lock:
             if file not in self.sent:
@@ -123,7 +143,7 @@ class Cluster:
         files = [self.send(word) for word in command if isinstance(word, Path)]
         with self.lock:
             if self.stopped:
-                raise KmemError(f"{self.name}: the runs were stopped")
+                raise KmemError(f"{self.name}: {STOPPED}")
             future = self.client.submit(self.task, words, files, environment, pure=False)
             self.running.add(future)
         return future
@@ -147,7 +167,8 @@ class Cluster:
             self.client.cancel(list(self.running))
 
 
-place: Place = Here()
+here = Here()
+place: Place = here
 
 
 @contextmanager
@@ -200,14 +221,17 @@ def run_program(command: Sequence[str | Path]) -> Finished:
 def waiting_threads() -> Iterator[ThreadPoolExecutor]:
     """Threads that wait for programs.
 
-    The programs end with the command, if it is ended or fails.
+    The programs end with the command, if it is ended or fails, those that run here as well.
     """
+    place.start()
+    here.start()
     with ThreadPoolExecutor(place.threads) as pool:
         try:
             yield pool
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             place.stop()
+            here.stop()
             raise
 
 

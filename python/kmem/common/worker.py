@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 BUSY_SECONDS = 10  # that a new program may be open for writing in a child of another thread
+LOOK_SECONDS = 0.2  # between looks whether the run is still wanted
 
 
 def place(content: bytes) -> Path:
@@ -33,25 +34,43 @@ def place(content: bytes) -> Path:
     return file
 
 
-def run(
-    words: Sequence[str | None], contents: Sequence[bytes], environment: Mapping[str, str]
-) -> tuple[int, str, str]:
-    """Status, output and messages of a command. Each None among its words is the next file."""
-    files = iter([place(content) for content in contents])
-    command = [next(files) if word is None else word for word in words]
+def started(command: Sequence[str | Path], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            done = subprocess.run(
+            return subprocess.Popen(
                 command,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",  # names of files are bytes
-                check=False,
                 env=os.environ | environment,
             )
-            return done.returncode, done.stdout, done.stderr
         except OSError as error:
             if error.errno != errno.ETXTBSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+def run(
+    words: Sequence[str | None], contents: Sequence[bytes], environment: Mapping[str, str]
+) -> tuple[int, str, str]:
+    """Status, output and messages of a command. Each None among its words is the next file.
+
+    The program ends early where the run was cancelled, or the command that asked for it has ended.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+    key = worker.get_current_task()
+    files = iter([place(content) for content in contents])
+    command = [next(files) if word is None else word for word in words]
+    with started(command, environment) as process:
+        while True:
+            try:
+                output, messages = process.communicate(timeout=LOOK_SECONDS)
+                return process.returncode, output, messages
+            except subprocess.TimeoutExpired:
+                task = worker.state.tasks.get(key)
+                if task is None or task.state == "cancelled":
+                    process.terminate()

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kmem.common import spread
 from kmem.common.errors import BadUsage, KmemError
-from kmem.common.spread import Here, run_program
 from kmem.common.tree import BUILD
 
 # Tools by the KiB of a page.
@@ -24,7 +24,10 @@ def run_tool(
 ) -> tuple[dict[str, Any], list[str]]:
     """The document of a tool that replays, and its lines for people; here with an environment."""
     command: list[str | Path] = [tool, trace, *arguments]
-    done = run_program(command) if environment is None else Here().run(command, environment)
+    if environment is None:
+        done = spread.run_program(command)
+    else:
+        done = spread.here.run(command, environment)
     lines = done.messages.splitlines()
     if done.status != 0:
         reason = next(filter(None, lines), f"status {done.status}")
