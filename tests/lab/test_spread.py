@@ -96,19 +96,17 @@ def test_a_failed_run_ends_the_others(address: str, tmp_path: Path) -> None:
             raise KmemError("three")
 
     begun = time.monotonic()
-    with (
-        spread.spread_to(address, "test"),
-        pytest.raises(KmemError, match="three"),
-    ):
-        spread.run_all("runs", range(4), work)
-    # The workers are free again.
     with spread.spread_to(address, "test"):
+        with pytest.raises(KmemError, match="three"):
+            spread.run_all("runs", range(4), work)
+        # The workers are free again.
         ended = [spread.run_program([slow, "0"]).status for _ in range(3)]
     assert ended == [3, 3, 3]
     # A thread that begins its next program just then is stopped too.
     for _ in range(20):
         with pytest.raises(KmemError, match="three"):
             spread.run_all("runs", range(4), work)
+        assert spread.run_program([slow, "0"]).status == 3
     assert time.monotonic() - begun < SLOW_SECONDS
 
 

@@ -223,16 +223,19 @@ def waiting_threads() -> Iterator[ThreadPoolExecutor]:
 
     The programs end with the command, if it is ended or fails, those that run here as well.
     """
-    place.start()
-    here.start()
-    with ThreadPoolExecutor(place.threads) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            place.stop()
-            here.stop()
-            raise
+    try:
+        with ThreadPoolExecutor(place.threads) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                place.stop()
+                here.stop()
+                raise
+    finally:
+        # The threads have ended.
+        place.start()
+        here.start()
 
 
 def run_all(
