@@ -24,13 +24,6 @@
 /* A smaller object would waste most of a mapping of its own. */
 enum { MAPPED_ALONE_BYTES = 2048 };
 
-/*
- * calloc writes all pages of a block up to this size. Programs fill such a block, and a page that is read
- * first would cost a fault for the system's page of zeros and a second one, which stops other CPUs. Of
- * longer blocks it depends on the program (page/cleared.h).
- */
-enum { WRITTEN_MOST = 256 << 10 };
-
 /* The alignment of malloc's blocks in bytes; for kmalloc the engine has its own rule. */
 static size_t exact_align(enum class_table table)
 {
@@ -76,7 +69,8 @@ static size_t guard_align(enum class_table table, const struct kmem_cache *cache
 
 /*
  * A cleared object of a class of pages, or NULL for a long one that would have pages never touched and is
- * not to be written as a whole.
+ * not to be written as a whole. Programs fill a block of up to WRITTEN_MOST, and a page that is read first
+ * would cost a fault for the system's page of zeros and a second one, which stops other CPUs.
  */
 static void *cleared_pages(struct kmem_cache *cache, size_t size, bool *refused)
 {

@@ -14,16 +14,21 @@
 #include "page/cleared.h"
 
 #include "machine/system.h"
+#include "page/large.h"
 
 #include <string.h>
 
 enum {
-        LEAST_SHIFT = 18, /* blocks of 256 KiB and less are written in any case */
-        DOUBLINGS = 7,    /* to 32 MiB, where blocks are mappings of their own */
-        BLOCKS = 4,       /* of a doubling; one that is still being filled does not decide alone */
-        LOOKS = 4,        /* at pages of a block */
-        LOOK_EACH = 8,    /* blocks of a doubling, once there were more */
+        LEAST_SHIFT = 18,
+        DOUBLINGS = 7, /* to 32 MiB, where blocks are mappings of their own */
+        BLOCKS = 4,    /* of a doubling; one that is still being filled does not decide alone */
+        LOOKS = 4,     /* at pages of a block */
+        LOOK_EACH = 8, /* blocks of a doubling, once there were more */
 };
+
+_Static_assert(1 << LEAST_SHIFT == WRITTEN_MOST, "the doublings begin above it");
+_Static_assert((size_t)1 << (LEAST_SHIFT + DOUBLINGS) == HUGE_BYTES,
+               "and end where mappings begin");
 
 static struct doubling {
         void *block[BLOCKS];

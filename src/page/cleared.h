@@ -13,9 +13,12 @@
 
 #include "page/page.h"
 
+/* Bytes of the longest block that calloc writes as a whole, whatever the program did before. */
+enum { WRITTEN_MOST = 256 << 10 };
+
 /*
  * Whether the last blocks of about so many bytes, at least half of them, were filled. False at other
- * sizes than above 256 KiB up to 32 MiB, and in a process that may be in a sandbox.
+ * sizes than above WRITTEN_MOST up to 32 MiB, and in a process that may be in a sandbox.
  */
 KMEM_HIDDEN bool cleared_are_filled(size_t bytes);
 /* calloc gives out this block of whole pages: it is one of those that are looked at later. */

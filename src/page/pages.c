@@ -265,16 +265,9 @@ struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero)
 /* Clears the pages of a block that were touched. */
 static void clear_touched(struct page *page, size_t count, const struct touched_bits *bits)
 {
-        size_t first = 0;
-
-        while (first < count) {
-                size_t end = first;
-
-                while (end < count && touched_bit(bits, end))
-                        end++;
-                if (end != first)
-                        cleared_make_zero(page_address(page + first), end - first);
-                first = end + 1;
+        for (size_t i = 0; i < count; i++) {
+                if (touched_bit(bits, i))
+                        cleared_make_zero(page_address(page + i), 1);
         }
 }
 

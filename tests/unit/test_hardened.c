@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "child.h"
+#include "resident.h"
 #include "skip.h"
 #include "steps.h"
 
@@ -809,16 +810,12 @@ static void child_released(void)
                 memset((char *)(blocks[i] = take(500)), 1, 500);
 }
 
-static unsigned int resident_pages(void *start, size_t bytes)
+static size_t resident_pages(const void *start, size_t bytes)
 {
-        unsigned char resident[64];
-        unsigned int count = 0;
-        size_t pages = bytes / system_page_bytes();
+        size_t resident = resident_bytes(start, bytes);
 
-        check(pages <= sizeof(resident) && !mincore(start, bytes, resident));
-        for (size_t i = 0; i < pages; i++)
-                count += resident[i] & 1;
-        return count;
+        check(resident != SIZE_MAX);
+        return resident / system_page_bytes();
 }
 
 /* Small objects come from all pages of their slab, which are there from the first object on; pages of others come by touch. */

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "engines.h"
+#include "resident.h"
 #include "walker.h"
 
 #include "heap/heap.h"
@@ -428,19 +429,6 @@ static void zeroed_pages(size_t size, bool may_be_sparse)
                 free(blocks[0]);
                 free(blocks[1]);
         }
-}
-
-/* Looks without touching a page. */
-static size_t resident_bytes(void *block, size_t bytes)
-{
-        static unsigned char resident[4096];
-        size_t pages = bytes / system_page_bytes();
-        size_t count = 0;
-
-        check(pages <= array_size(resident) && mincore(block, bytes, resident) == 0);
-        for (size_t i = 0; i < pages; i++)
-                count += resident[i] & 1;
-        return count * system_page_bytes();
 }
 
 /* A new block of zeros that is to be written by calloc, or left alone but for its first pages. */
