@@ -193,42 +193,84 @@ static bool share_line(const void *one, const void *other, uint32_t size)
 }
 
 /*
- * In a program of several threads, objects that go out in turn share no line, and they are the
- * objects that a program of a single thread gets.
+ * Objects of a new slab that go out in turn share no line, and they are the objects that a kernel's
+ * new slab would give.
  */
-static void apart_in_threads(void **state)
+static void check_apart(uint32_t size, slab_flags_t flags, bool has_threads)
 {
-        static const uint32_t sizes[] = {8, 16, 24, 32, 40, 48, 80, 96, 112, 160, 208, 240, 248};
         enum { MOST = 240 };
         void *objects[MOST];
+        bool seen[MOST] = {false};
+        unsigned int count;
+        char *base;
 
-        for (unsigned int i = 0; i < array_size(sizes); i++) {
-                uint32_t size = sizes[i];
-                bool seen[MOST] = {false};
-                unsigned int count;
-                char *base;
+        /* Slabs of several pages: some of the sizes have lines with objects of two pages. */
+        options.slub_min_objects = MOST;
+        begin(size, 2, 5);
+        options.slub_min_objects = 0;
+        check_equal(cache->size, size);
+        cache->flags |= flags;
+        count = min_of(cache->objects, (uint32_t)MOST);
+        __libc_single_threaded = !has_threads;
+        take(0, objects, count);
+        __libc_single_threaded = 1;
+        cache->flags &= ~flags;
+        base = page_address(slab_at(objects[0]));
+        for (unsigned int i = 0; i < count; i++) {
+                size_t index = (size_t)((char *)objects[i] - base) / size;
 
-                /* Slabs of several pages: some of the sizes have lines with objects of two pages. */
-                options.slub_min_objects = MOST;
-                begin(size, 2, 5);
-                options.slub_min_objects = 0;
-                check_equal(cache->size, size);
-                count = min_of(cache->objects, (uint32_t)MOST);
-                __libc_single_threaded = 0;
-                take(0, objects, count);
-                __libc_single_threaded = 1;
-                base = page_address(slab_at(objects[0]));
-                for (unsigned int j = 0; j < count; j++) {
-                        size_t index = (size_t)((char *)objects[j] - base) / size;
-
-                        check(index < count && !seen[index]);
-                        seen[index] = true;
-                        check(objects[j] == base + index * size);
-                        check(j == 0 || !share_line(objects[j - 1], objects[j], size));
-                }
-                give(0, objects, count);
-                end();
+                check(index < count && !seen[index]);
+                seen[index] = true;
+                check(objects[i] == base + index * size);
+                check(i == 0 || !share_line(objects[i - 1], objects[i], size));
         }
+        give(0, objects, count);
+        end();
+}
+
+static const uint32_t sizes_apart[] = {8, 16, 24, 32, 40, 48, 80, 96, 112, 160, 208, 240, 248};
+
+static void apart_in_threads(void **state)
+{
+        for (unsigned int i = 0; i < array_size(sizes_apart); i++)
+                check_apart(sizes_apart[i], 0, true);
+}
+
+/* A program makes its threads' tables with its first calls of malloc, before it has threads. */
+static void first_apart_before_threads(void **state)
+{
+        for (unsigned int i = 0; i < array_size(sizes_apart); i++)
+                check_apart(sizes_apart[i], SLAB_KMALLOC, false);
+}
+
+static void check_ascending(slab_flags_t flags, bool takes_before)
+{
+        void *before, *objects[60];
+
+        begin(32, 2, 5);
+        check(cache->objects > array_size(objects));
+        cache->flags |= flags;
+        if (takes_before)
+                take(0, &before, 1);
+        take(0, objects, array_size(objects));
+        cache->flags &= ~flags;
+        for (unsigned int i = 1; i < array_size(objects); i++)
+                check(objects[i - 1] == (char *)objects[i] + cache->size);
+        give(0, objects, array_size(objects));
+        if (takes_before)
+                give(0, &before, 1);
+        end();
+}
+
+/* While there is one thread, it has the use of a line for several objects of a named cache (S4-30). */
+static void named_ascending_before_threads(void **state)
+{
+        check_ascending(0, false);
+}
+
+static void later_ascending_before_threads(void **state)
+{
+        check_ascending(SLAB_KMALLOC, true);
 }
 
 /* Objects with whole lines, and larger objects, stay in a kernel's order. */
@@ -894,6 +936,9 @@ int main(int argc, char **argv)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(ascending_order),
                 cmocka_unit_test(apart_in_threads),
+                cmocka_unit_test(first_apart_before_threads),
+                cmocka_unit_test(named_ascending_before_threads),
+                cmocka_unit_test(later_ascending_before_threads),
                 cmocka_unit_test(ascending_in_threads),
                 cmocka_unit_test(exhausted_slab_is_full),
                 cmocka_unit_test(free_into_cpu_slab),

@@ -24,16 +24,29 @@ static void take_from_freelist(struct kmem_cache *cache, struct engine_slot *slo
 }
 
 /*
- * The distance, in objects, from an object to the next that goes out: 1, as in a kernel's new slab
- * (S4-30). In a program of several threads it is large enough that the two share no cache line. A
- * thread often hands its objects to other threads. Two of these that write to a common line wait
- * for each other, for as long as each goes on with the object that it freed last (decisions/0023).
+ * Whether other threads may get objects that a thread takes in a row: in a program of several threads,
+ * and for the first objects of malloc's sizes before that, as a program makes its threads' tables first.
  */
-static uint32_t objects_apart(uint32_t size)
+static bool may_be_handed_out(const struct kmem_cache *cache, bool is_first)
 {
+        enum threads threads = system_threads();
+
+        return threads == THREADS_MANY ||
+               (threads == THREADS_ONE && is_first && cache->flags & SLAB_KMALLOC);
+}
+
+/*
+ * The distance, in objects, from an object to the next that goes out: 1, as in a kernel's new slab
+ * (S4-30). Where other threads may get the two it is large enough that they share no cache line. Two
+ * threads that write to a common line wait for each other, for as long as each goes on with the object
+ * that it freed last, or with its table (decisions/0023).
+ */
+static uint32_t objects_apart(const struct kmem_cache *cache, bool is_first)
+{
+        uint32_t size = cache->size;
         uint32_t aligned = size & -size; /* every object of the slab is, at least */
 
-        if (aligned >= CACHE_LINE || size > APART_BYTES_MAX || system_threads() != THREADS_MANY)
+        if (aligned >= CACHE_LINE || size > APART_BYTES_MAX || !may_be_handed_out(cache, is_first))
                 return 1;
         return (size + CACHE_LINE - aligned + size - 1) / size;
 }
@@ -47,7 +60,7 @@ void batch_take_new(struct batch *batch, const struct kmem_cache *cache, struct 
         char *object = slub_object(cache, slab, first);
         void **place = batch->objects + batch->room;
         uint32_t size = cache->size;
-        uint32_t apart = objects_apart(size);
+        uint32_t apart = objects_apart(cache, batch->is_first);
         uint32_t together = apart > 1 ? PAGE_SIZE / size : count;
 
         for (uint32_t index = first; index < first + count; index++)
@@ -291,6 +304,7 @@ unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void 
         unsigned int taken;
 
         lock_take(&slot->lock);
+        batch.is_first = !slot->taken;
         while (batch.room) {
                 if (slot->slab && slot->freelist != INDEX_END)
                         take_from_freelist(cache, slot, &batch);
