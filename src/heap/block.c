@@ -82,10 +82,11 @@ static void *cleared_pages(struct kmem_cache *cache, size_t size, bool *refused)
                 object = object_alloc(cache, 0, refused);
         if (!object)
                 return NULL;
-        cleared_given(object, size);
         if (write_all)
-                return memset(object, 0, size);
-        cleared_make_zero(object, pages_for(size));
+                memset(object, 0, size);
+        else
+                cleared_make_zero(object, pages_for(size));
+        cleared_given(object, size);
         return object;
 }
 
@@ -424,6 +425,8 @@ static KMEM_NOINLINE void free_plain(void *block, const char *call, const void *
         if (!block)
                 return;
         cache = cache_of(block);
+        if (cache && cache->size > WRITTEN_MOST)
+                cleared_freed(block, cache->size);
         if (options.check == CHECK_DRAIN)
                 open_fast_frees();
         if (cache && free_looked_at(cache, block))

@@ -3,9 +3,9 @@
  * The last blocks of each doubling of sizes, of the whole process: the block of another thread says as much
  * about the program as one's own.
  *
- * CLEARED-1  A block is looked at without its owner's knowledge: it may have been freed, given out again,
- *            or have lost its pages to the system meanwhile. A wrong answer costs memory or time, as the
- *            block that calloc gives reads as zero either way.
+ * CLEARED-1  A block is looked at when it is freed, as its pages go to others or to the system then. One that
+ *            lives is looked at without its owner's knowledge, who may be about to write to it, or free it.
+ *            A wrong answer costs memory or time, as the block that calloc gives reads as zero either way.
  * CLEARED-2  A look must not fault. The heap's pages are readable for good, unless the program protects
  *            or unmaps pages of its own block, so the system is asked before each page is read. A program
  *            that protects a page between the question and the reads behind it, a few dozen
@@ -30,10 +30,20 @@ _Static_assert(1 << LEAST_SHIFT == WRITTEN_MOST, "the doublings begin above it")
 _Static_assert((size_t)1 << (LEAST_SHIFT + DOUBLINGS) == HUGE_BYTES,
                "and end where mappings begin");
 
+enum use {
+        USE_UNKNOWN, /* it was not freed */
+        USE_FILLED,
+        USE_BEGUN, /* up to somewhere; while it lives, the program may be about to fill it */
+        USE_SPARSE,
+};
+
+enum verdict { VERDICT_NONE, VERDICT_FILLED, VERDICT_SPARSE };
+
 static struct doubling {
         void *block[BLOCKS];
+        uint32_t use[BLOCKS]; /* enum use, when the block was freed */
         uint32_t given;
-        uint32_t filled; /* what the last look said */
+        uint32_t verdict; /* of the last look */
 } doublings[DOUBLINGS];
 
 /* Its index, or DOUBLINGS for a size that has none. */
@@ -57,66 +67,114 @@ __attribute__((no_sanitize_thread)) static bool reads_as_zero(const void *page)
         return true;
 }
 
-/* Whether each page that is looked at has a byte that is not zero. @bytes: whole pages. */
-static bool is_filled(const char *block, size_t bytes)
+/* By which of some pages have a byte that is not zero. */
+static enum use use_of(const char *block, const struct doubling *doubling)
 {
+        /* The block's length, or less. */
+        size_t bytes = (size_t)1 << (LEAST_SHIFT + (doubling - doublings));
+        unsigned int written = 0;
+        enum use use = USE_FILLED;
+
         for (size_t i = 0; i < LOOKS; i++) {
                 /* Not at powers of two alone, where tables may have something special. */
                 const char *page = block + i * (bytes / LOOKS + PAGE_SIZE);
 
-                if (!system_can_read(page) || reads_as_zero(page))
-                        return false;
+                if (!system_can_read(page))
+                        return USE_SPARSE;
+                if (reads_as_zero(page))
+                        use = USE_BEGUN;
+                else if (written++ < i)
+                        return USE_SPARSE;
         }
-        return true;
+        return written ? use : USE_SPARSE;
 }
 
-/* Whether at least half of the last blocks were filled. */
-static bool look(unsigned int doubling)
+/*
+ * Whether at least half of the last blocks were filled, without those that live and were begun. There may be
+ * none but these: many threads that fill their first blocks at once.
+ */
+static enum verdict look(const struct doubling *doubling)
 {
-        size_t bytes = (size_t)1 << (doubling + LEAST_SHIFT);
-        unsigned int known = 0;
         unsigned int filled = 0;
+        unsigned int others = 0;
 
-        for (; known < BLOCKS && 2 * filled < BLOCKS; known++) {
-                const char *block = load_relaxed(&doublings[doubling].block[known]);
+        for (unsigned int i = 0; i < BLOCKS; i++) {
+                const char *block = load_relaxed(&doubling->block[i]);
+                uint32_t use = load_relaxed(&doubling->use[i]);
 
                 if (!block)
                         break;
-                filled += is_filled(block, bytes);
+                if (use == USE_UNKNOWN) {
+                        use = use_of(block, doubling);
+                        others += use == USE_SPARSE;
+                } else {
+                        others += use != USE_FILLED;
+                }
+                filled += use == USE_FILLED;
         }
-        return filled && 2 * filled >= known;
+        if (!filled && !others)
+                return VERDICT_NONE;
+        return filled >= others ? VERDICT_FILLED : VERDICT_SPARSE;
 }
 
+/* A look for each of the first blocks and while there is no verdict, and then for every eighth. */
+static enum verdict verdict_of(struct doubling *doubling)
+{
+        uint32_t given = load_relaxed(&doubling->given);
+        uint32_t verdict = load_relaxed(&doubling->verdict);
+
+        if (verdict != VERDICT_NONE && given > LOOK_EACH && given % LOOK_EACH)
+                return verdict;
+        verdict = look(doubling);
+        if (verdict != load_relaxed(&doubling->verdict))
+                store_relaxed(&doubling->verdict, verdict);
+        return verdict;
+}
+
+/* While a doubling has few blocks and none says anything, those of half the size do, or of a quarter. */
 bool cleared_are_filled(size_t bytes)
 {
-        unsigned int doubling = doubling_of(bytes);
-        uint32_t given, filled;
+        unsigned int number = doubling_of(bytes);
+        enum verdict verdict;
 
-        if (doubling == DOUBLINGS || system_sandbox_was_told())
+        if (number == DOUBLINGS || system_sandbox_was_told())
                 return false;
-        /* A program's first block of a doubling is used as those of half its size are. */
-        if (doubling && !load_relaxed(&doublings[doubling].given))
-                doubling--;
-        given = load_relaxed(&doublings[doubling].given);
-        if (given > LOOK_EACH && given % LOOK_EACH)
-                return load_relaxed(&doublings[doubling].filled);
-        filled = look(doubling);
-        if (filled != load_relaxed(&doublings[doubling].filled))
-                store_relaxed(&doublings[doubling].filled, filled);
-        return filled;
+        verdict = verdict_of(&doublings[number]);
+        if (load_relaxed(&doublings[number].given) < LOOK_EACH)
+                while (verdict == VERDICT_NONE && number--)
+                        verdict = verdict_of(&doublings[number]);
+        return verdict == VERDICT_FILLED;
 }
 
 void cleared_given(void *block, size_t bytes)
 {
-        unsigned int doubling = doubling_of(bytes);
+        unsigned int number = doubling_of(bytes);
+        struct doubling *doubling = &doublings[number];
         uint32_t given;
 
-        if (doubling == DOUBLINGS)
+        if (number == DOUBLINGS)
                 return;
         /* Threads that come at once may share a place: one of their blocks is not looked at. */
-        given = load_relaxed(&doublings[doubling].given);
-        store_relaxed(&doublings[doubling].block[given % BLOCKS], block);
-        store_relaxed(&doublings[doubling].given, given + 1);
+        given = load_relaxed(&doubling->given);
+        store_relaxed(&doubling->given, given + 1);
+        /* At the next look its place would be another's. */
+        if (given > LOOK_EACH && given % LOOK_EACH < LOOK_EACH - BLOCKS)
+                return;
+        store_relaxed(&doubling->use[given % BLOCKS], (uint32_t)USE_UNKNOWN);
+        store_relaxed(&doubling->block[given % BLOCKS], block);
+}
+
+void cleared_freed(const void *block, size_t bytes)
+{
+        unsigned int number = doubling_of(bytes);
+        struct doubling *doubling = &doublings[number];
+
+        if (number == DOUBLINGS || system_sandbox_was_told())
+                return;
+        for (unsigned int i = 0; i < BLOCKS; i++)
+                if (load_relaxed(&doubling->block[i]) == block &&
+                    load_relaxed(&doubling->use[i]) == USE_UNKNOWN)
+                        store_relaxed(&doubling->use[i], (uint32_t)use_of(block, doubling));
 }
 
 void cleared_make_zero(void *start, size_t pages)

@@ -11,6 +11,8 @@
  */
 #include "page/large.h"
 
+#include "page/cleared.h"
+
 #include "machine/probe.h"
 #include "page/guarded.h"
 #include "page/huge.h"
@@ -89,6 +91,7 @@ bool large_free(void *address)
         if (!page)
                 return !heap_contains(address) && huge_free(address);
         pages = page->state;
+        cleared_freed(address, pages << PAGE_SHIFT);
         if (!compare_swap_acquire(&page->kind, &expected, PAGE_UNUSED))
                 return false;
         PROBE2(large_free, address, pages << PAGE_SHIFT);

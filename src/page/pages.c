@@ -281,7 +281,6 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
 
         if (!page)
                 return NULL;
-        cleared_given(page_address(page), count << PAGE_SHIFT);
         /*
          * Writing is faster than giving the pages back to come in zeroed: up to 16 MiB even if the
          * program uses none of them afterwards, and ten times so if it uses all. Pages that were
@@ -293,6 +292,7 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
                 clear_touched(page, count, &bits);
         else if (!zero)
                 cleared_make_zero(page_address(page), count);
+        cleared_given(page_address(page), count << PAGE_SHIFT);
         return page;
 }
 

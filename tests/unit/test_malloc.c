@@ -470,7 +470,7 @@ static void child_zeroed_by_use(void)
         other[3] = zeroed_block(SIZE / 2, false);
         blocks[6] = zeroed_block(SIZE, true);
 
-        /* Blocks that cannot be read say nothing, nor do those that are free and were given back. */
+        /* Blocks that cannot be read say nothing. */
         for (int i = 3; i < 7; i++)
                 check_equal(mprotect(blocks[i], SIZE, PROT_NONE), 0);
         blocks[7] = zeroed_block(SIZE, false);
@@ -481,7 +481,49 @@ static void child_zeroed_by_use(void)
         for (int i = 0; i < BLOCKS; i++)
                 free(blocks[i]);
         heap_trim(0);
-        free(zeroed_block(SIZE, false));
+        /* Freed blocks say how they were used, though their pages are gone: 2 of the last 4 were filled. */
+        free(zeroed_block(SIZE, true));
+}
+
+/*
+ * Blocks that the program has begun to fill say nothing while they live. The first of a doubling are used as those
+ * of half the size.
+ */
+static void child_zeroed_begun(void)
+{
+        enum { SIZE = 3 << 20, FIRST = 8 };
+        char *smaller = zeroed_block(SIZE / 2, false);
+        char *blocks[FIRST + 2];
+
+        memset(smaller, 7, SIZE / 2);
+        for (int i = 0; i < FIRST; i++) {
+                blocks[i] = zeroed_block(SIZE, true);
+                blocks[i][0] = 7;
+        }
+        blocks[FIRST] = zeroed_block(SIZE, false);
+        memset(blocks[FIRST], 7, SIZE);
+        blocks[FIRST + 1] = zeroed_block(SIZE, true); /* the only one of 4 that says anything */
+        for (int i = 0; i < FIRST + 2; i++)
+                free(blocks[i]);
+        free(smaller);
+}
+
+/* Blocks that were begun and freed stayed sparse. */
+static void child_zeroed_begun_and_freed(void)
+{
+        enum { SIZE = 3 << 20 };
+        char *blocks[4];
+
+        for (int i = 0; i < 4; i++) {
+                blocks[i] = zeroed_block(SIZE, false);
+                ((volatile char *)blocks[i])[0] = 7;
+        }
+        memset(blocks[0], 7, SIZE);
+        for (int i = 1; i < 4; i++)
+                free(blocks[i]);
+        heap_trim(0);
+        free(zeroed_block(SIZE, false)); /* 1 of 4 */
+        free(blocks[0]);
 }
 
 /* A program that goes on to use its blocks in another way is noticed after eight. */
@@ -517,6 +559,8 @@ static void zeroed_by_use(void **state)
         child_passes("zeroed_by_use", "thp=never");
         child_passes("zeroed_by_new_use", "thp=never");
         child_passes("zeroed_first_of_doubling", "thp=never");
+        child_passes("zeroed_begun", "thp=never");
+        child_passes("zeroed_begun_and_freed", "thp=never");
 }
 
 /* Resident memory of the process, without the system's page of zeros. */
@@ -575,7 +619,7 @@ static void skip_without_classes_of_pages(void)
  * Blocks of 32 KiB to 1 MiB are objects of classes of pages, unless they were moved, or are zeroed and above
  * 256 KiB and no pages that were touched are free.
  */
-static void classes_of_pages(void **state)
+static void child_classes_of_pages(void)
 {
         static const size_t sizes[][2] = {
                 {32769, 36864}, {65536, 65536}, {65537, 81920}, {131073, 163840}, {262144, 262144}};
@@ -583,7 +627,6 @@ static void classes_of_pages(void **state)
         static const size_t longer[][2] = {{1 << 20, 1 << 20}, {262145, 327680}};
         char *block, *moved;
 
-        skip_without_classes_of_pages();
         for (size_t i = 0; i < array_size(sizes); i++) {
                 block = malloc(hide(sizes[i][0]));
                 check(block && cache_of(block));
@@ -610,6 +653,15 @@ static void classes_of_pages(void **state)
         moved = realloc(moved, hide(40000));
         check(moved && moved[39999] == 7);
         free(moved);
+}
+
+/* In a child, as blocks of calloc that were freed before say something about those here. */
+static void classes_of_pages(void **state)
+{
+        const char *own = getenv("KMEM_OPTIONS");
+
+        skip_without_classes_of_pages();
+        child_passes("classes_of_pages", own ? own : "");
 }
 
 enum {
@@ -1498,6 +1550,9 @@ int main(int argc, char **argv)
                 {"zeroed_by_use", child_zeroed_by_use},
                 {"zeroed_by_new_use", child_zeroed_by_new_use},
                 {"zeroed_first_of_doubling", child_zeroed_first_of_doubling},
+                {"classes_of_pages", child_classes_of_pages},
+                {"zeroed_begun", child_zeroed_begun},
+                {"zeroed_begun_and_freed", child_zeroed_begun_and_freed},
                 {"zero_pages_stay", child_zero_pages_stay},
                 {"usable_sizes", child_usable_sizes},
                 {"misaligned", child_misaligned},
