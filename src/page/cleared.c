@@ -33,7 +33,7 @@ _Static_assert((size_t)1 << (LEAST_SHIFT + DOUBLINGS) == HUGE_BYTES,
 enum use {
         USE_UNKNOWN, /* it was not freed */
         USE_FILLED,
-        USE_BEGUN, /* up to somewhere; while it lives, the program may be about to fill it */
+        USE_BEGUN, /* filled up to somewhere; while it lives, the program may be about to go on */
         USE_SPARSE,
 };
 
@@ -67,7 +67,7 @@ __attribute__((no_sanitize_thread)) static bool reads_as_zero(const void *page)
         return true;
 }
 
-/* By which of some pages have a byte that is not zero. */
+/* Looks at some pages of the block, whether each has a byte that is not zero. */
 static enum use use_of(const char *block, const struct doubling *doubling)
 {
         /* The block's length, or less. */
@@ -90,8 +90,8 @@ static enum use use_of(const char *block, const struct doubling *doubling)
 }
 
 /*
- * Whether at least half of the last blocks were filled, without those that live and were begun. There may be
- * none but these: many threads that fill their first blocks at once.
+ * Whether at least half of the last blocks were filled. Those that live and were begun do not count, and
+ * VERDICT_NONE means that there are no others, as when many threads fill their first blocks at once.
  */
 static enum verdict look(const struct doubling *doubling)
 {
@@ -157,7 +157,7 @@ void cleared_given(void *block, size_t bytes)
         /* Threads that come at once may share a place: one of their blocks is not looked at. */
         given = load_relaxed(&doubling->given);
         store_relaxed(&doubling->given, given + 1);
-        /* At the next look its place would be another's. */
+        /* Its place would be another block's at the next look. */
         if (given > LOOK_EACH && given % LOOK_EACH < LOOK_EACH - BLOCKS)
                 return;
         store_relaxed(&doubling->use[given % BLOCKS], (uint32_t)USE_UNKNOWN);
