@@ -33,7 +33,7 @@ _Static_assert((size_t)1 << (LEAST_SHIFT + DOUBLINGS) == HUGE_BYTES,
 enum use {
         USE_UNKNOWN, /* it was not freed */
         USE_FILLED,
-        USE_BEGUN, /* filled up to somewhere; while it lives, the program may be about to go on */
+        USE_BEGUN, /* lives, and was filled up to somewhere: the program may be about to go on */
         USE_SPARSE,
 };
 
@@ -104,13 +104,10 @@ static enum verdict look(const struct doubling *doubling)
 
                 if (!block)
                         break;
-                if (use == USE_UNKNOWN) {
+                if (use == USE_UNKNOWN)
                         use = use_of(block, doubling);
-                        others += use == USE_SPARSE;
-                } else {
-                        others += use != USE_FILLED;
-                }
                 filled += use == USE_FILLED;
+                others += use == USE_SPARSE;
         }
         if (!filled && !others)
                 return VERDICT_NONE;
@@ -121,12 +118,13 @@ static enum verdict look(const struct doubling *doubling)
 static enum verdict verdict_of(struct doubling *doubling)
 {
         uint32_t given = load_relaxed(&doubling->given);
-        uint32_t verdict = load_relaxed(&doubling->verdict);
+        uint32_t kept = load_relaxed(&doubling->verdict);
+        uint32_t verdict;
 
-        if (verdict != VERDICT_NONE && given > LOOK_EACH && given % LOOK_EACH)
-                return verdict;
+        if (kept != VERDICT_NONE && given > LOOK_EACH && given % LOOK_EACH)
+                return kept;
         verdict = look(doubling);
-        if (verdict != load_relaxed(&doubling->verdict))
+        if (verdict != kept)
                 store_relaxed(&doubling->verdict, verdict);
         return verdict;
 }
@@ -173,8 +171,12 @@ void cleared_freed(const void *block, size_t bytes)
                 return;
         for (unsigned int i = 0; i < BLOCKS; i++)
                 if (load_relaxed(&doubling->block[i]) == block &&
-                    load_relaxed(&doubling->use[i]) == USE_UNKNOWN)
-                        store_relaxed(&doubling->use[i], (uint32_t)use_of(block, doubling));
+                    load_relaxed(&doubling->use[i]) == USE_UNKNOWN) {
+                        enum use use = use_of(block, doubling);
+
+                        use = use == USE_FILLED ? USE_FILLED : USE_SPARSE;
+                        store_relaxed(&doubling->use[i], (uint32_t)use);
+                }
 }
 
 void cleared_make_zero(void *start, size_t pages)

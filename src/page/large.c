@@ -91,9 +91,9 @@ bool large_free(void *address)
         if (!page)
                 return !heap_contains(address) && huge_free(address);
         pages = page->state;
-        cleared_freed(address, pages << PAGE_SHIFT);
         if (!compare_swap_acquire(&page->kind, &expected, PAGE_UNUSED))
                 return false;
+        cleared_freed(address, pages << PAGE_SHIFT);
         PROBE2(large_free, address, pages << PAGE_SHIFT);
         page = kept_put(page, &pages);
         if (page)
