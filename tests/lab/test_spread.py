@@ -91,22 +91,29 @@ def test_a_failed_run_ends_the_others(address: str, tmp_path: Path) -> None:
     slow.write_text(f'#!/bin/sh\n[ "$1" = 0 ] && exit 3\nexec sleep {SLOW_SECONDS}\n')
     slow.chmod(0o755)
 
-    def work(number: int) -> None:
-        if spread.run_program([slow, str(number)]).status == 3:
-            raise KmemError("three")
+    def fail() -> None:
+        failed = threading.Event()
+
+        def work(number: int) -> None:
+            if number > 1:
+                failed.wait()  # two slow runs on both workers would keep the failing one waiting
+            if spread.run_program([slow, str(number)]).status == 3:
+                failed.set()
+                raise KmemError("three")
+
+        with pytest.raises(KmemError, match="three"):
+            spread.run_all("runs", range(4), work)
 
     begun = time.monotonic()
     with spread.spread_to(address, "test"):
-        with pytest.raises(KmemError, match="three"):
-            spread.run_all("runs", range(4), work)
+        fail()
         # The workers are free again.
         ended = [spread.run_program([slow, "0"]).status for _ in range(3)]
-    assert ended == [3, 3, 3]
-    # A thread that begins its next program just then is stopped too.
-    for _ in range(20):
-        with pytest.raises(KmemError, match="three"):
-            spread.run_all("runs", range(4), work)
-        assert spread.run_program([slow, "0"]).status == 3
+        assert ended == [3, 3, 3]
+        # Threads that begin their next program just then are stopped too.
+        for _ in range(20):
+            fail()
+            assert spread.run_program([slow, "0"]).status == 3
     assert time.monotonic() - begun < SLOW_SECONDS
 
 
