@@ -158,6 +158,7 @@ struct kmem_cache {
                                       most that the capacity may become; 0 with CACHING_ARRAY, where
                                       each array has room for its own capacity */
         uint32_t stock_max;        /* full sheaves a slot may keep of this cache */
+        uint32_t stock_empty_max;  /* and empty ones */
         uint32_t start_step;       /* least distance of the starts of two objects, bytes */
         uint32_t start_reciprocal; /* to divide an offset in a page by start_step */
         void (*ctor)(void *object);

@@ -16,7 +16,7 @@ void barns_free(struct barn *barns)
         metadata_free(barns, system_nodes() * sizeof(struct barn));
 }
 
-static size_t sheaf_bytes(const struct kmem_cache *cache, uint32_t capacity)
+size_t sheaf_bytes(const struct kmem_cache *cache, uint32_t capacity)
 {
         return sizeof(struct sheaf) + max_of(cache->sheaf_room, capacity) * sizeof(void *);
 }

@@ -49,6 +49,8 @@ static inline bool barn_has_room(const struct barn *barn)
         return load_relaxed(&barn->full_size) < barn_full_max(barn);
 }
 
+/* Bytes of a sheaf with this capacity. */
+KMEM_HIDDEN size_t sheaf_bytes(const struct kmem_cache *cache, uint32_t capacity);
 /* A new sheaf of the cache's capacity; NULL without memory, or if the capacity is 0 by now. */
 KMEM_HIDDEN struct sheaf *sheaf_new(struct kmem_cache *cache);
 /* A sheaf without objects, from the barn of this node or new; NULL without memory. */

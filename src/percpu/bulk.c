@@ -166,10 +166,10 @@ static void give_many(struct kmem_cache *cache, struct slot *slot, struct slot_c
         struct sheaf *sheaf = NULL;
 
         if (slot != &shared_slot && count == load_relaxed(&cache->sheaf_capacity))
-                sheaf = barn_take_empty(cache);
+                sheaf = stock_take_empty(cache, record);
         /* The capacity may have changed since the caller read it. */
         if (sheaf && unlikely(sheaf->capacity != count)) {
-                barn_put_empty(cache, sheaf);
+                stock_put_empty(cache, record, sheaf);
                 sheaf = NULL;
         }
         if (!sheaf) {

@@ -172,6 +172,7 @@ static void empty_slot(struct slot *slot, struct kmem_cache *cache, const struct
         record->drained = cold_pair;
         while ((sheaf = stock_take(cache, slot, record)))
                 empty_sheaf(cache, record, sheaf);
+        stock_free_empty(cache, record);
         cache->engine->flush_slot(cache, &record->engine);
 }
 

@@ -42,6 +42,7 @@ enum {
         BARN_BYTES = 64 << 10,
         STOCK_MAX = 4,
         STOCK_MAX_ABOVE_PAGE = 64,
+        STOCK_EMPTY_BYTES = 4 << 10, /* of empty sheaves */
         BARN_FULL_MAX = 10,
 };
 
@@ -158,6 +159,9 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
         empty_max = options_for_cache_or(cache->name, OPTION_BARN_EMPTY, BARN_EMPTY_MAX);
         store_relaxed(&cache->sheaf_capacity, capacity);
         store_relaxed(&cache->stock_max, (uint32_t)stock_max);
+        store_relaxed(
+                &cache->stock_empty_max,
+                (uint32_t)min_of(stock_max, STOCK_EMPTY_BYTES / sheaf_bytes(cache, capacity)));
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 store_relaxed(&cache->barn[node].full_max, (uint32_t)full_max);
                 store_relaxed(&cache->barn[node].full_max_alone, (uint32_t)full_max_alone);
@@ -353,7 +357,7 @@ static struct sheaf *fill(struct kmem_cache *cache, struct slot *slot, struct sl
                         marks_decide(cache, record, sheaf->object, sheaf->size);
                 return sheaf;
         }
-        barn_put_empty(cache, sheaf);
+        stock_put_empty(cache, record, sheaf);
         return NULL;
 }
 
@@ -363,7 +367,7 @@ struct sheaf *percpu_refill(struct kmem_cache *cache, struct slot *slot, struct 
 
         if (sheaf)
                 return sheaf;
-        sheaf = barn_take_empty(cache);
+        sheaf = stock_take_empty(cache, record);
         return sheaf ? fill(cache, slot, record, sheaf) : NULL;
 }
 
@@ -387,7 +391,7 @@ void percpu_put_away(struct kmem_cache *cache, struct slot *slot, struct slot_ca
                 }
                 sheaf_give(cache, record, sheaf);
         }
-        barn_put_empty(cache, sheaf);
+        stock_put_empty(cache, record, sheaf);
 }
 
 /*
@@ -503,7 +507,7 @@ static struct sheaf *drain_spare(struct kmem_cache *cache, struct slot *slot,
         if (sheaf)
                 sheaf = cache->sheaves_as_7_0 ? exchange_spare(cache, record, sheaf)
                                               : emptied(cache, record, sheaf);
-        return sheaf ? sheaf : barn_take_empty(cache);
+        return sheaf ? sheaf : stock_take_empty(cache, record);
 }
 
 bool percpu_take_turns(struct slot *slot, struct kmem_cache *cache, const struct pair *pair)
@@ -747,7 +751,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
                 return true;
         }
         sheaf_set_size(sheaf, 0);
-        barn_put_empty(cache, sheaf);
+        stock_put_empty(cache, record, sheaf);
         objects_give(cache, record, &object, 1);
         return true;
 }

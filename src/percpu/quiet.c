@@ -49,7 +49,8 @@ static bool look(struct slot *slot, struct kmem_cache *cache, const struct slot_
         *seen = mix(*seen, load_relaxed(&engine->taken));
         *seen = mix(*seen, load_relaxed(&engine->given));
         *seen = mix(*seen, (uint64_t)partial << 32 | stock);
-        return !sheaf_is_cold(pair.main) || !sheaf_is_cold(pair.spare) || stock || partial || slab;
+        return !sheaf_is_cold(pair.main) || !sheaf_is_cold(pair.spare) || stock || partial ||
+               slab || load_relaxed(&record->empty_size);
 }
 
 /* Marks the record quiet if it holds something that nobody has used since the last look. */

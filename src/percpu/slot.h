@@ -70,6 +70,8 @@ struct slot_cache {
         struct engine_slot engine; /* its lock, the slot cache lock, protects stock and rcu too */
         struct sheaf *stock;       /* sheaves with objects */
         uint32_t stock_size;       /* number of them */
+        uint32_t empty_size;       /* number of the next */
+        struct sheaf *empty;       /* sheaves without objects, for the stock's to come and go */
         struct rcu_sheaf *rcu;     /* collects objects for kfree_rcu, or NULL (rcu_sheaf.h) */
         uint32_t array_seen;       /* CACHING_ARRAY: see array.c; under the slot cache lock */
         uint32_t left_size;        /* size of `left` when it was left (calls.h) */

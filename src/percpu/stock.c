@@ -79,6 +79,59 @@ bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *r
         return room;
 }
 
+static struct sheaf *pop_empty(struct slot_cache *record)
+{
+        struct sheaf *sheaf;
+
+        /* Relaxed peek, as in stock_take. */
+        if (!load_relaxed(&record->empty_size))
+                return NULL;
+        lock_take(&record->engine.lock);
+        sheaf = record->empty;
+        if (sheaf) {
+                record->empty = sheaf->next;
+                store_relaxed(&record->empty_size, record->empty_size - 1);
+                sheaf->next = NULL;
+        }
+        lock_drop(&record->engine.lock);
+        return sheaf;
+}
+
+struct sheaf *stock_take_empty(struct kmem_cache *cache, struct slot_cache *record)
+{
+        struct sheaf *sheaf = pop_empty(record);
+
+        return sheaf ? sheaf : barn_take_empty(cache);
+}
+
+void stock_put_empty(struct kmem_cache *cache, struct slot_cache *record, struct sheaf *sheaf)
+{
+        uint32_t most = load_relaxed(&cache->stock_empty_max);
+        bool room = false;
+
+        if (load_relaxed(&record->empty_size) < most &&
+            sheaf->capacity == load_relaxed(&cache->sheaf_capacity)) {
+                lock_take(&record->engine.lock);
+                room = record->empty_size < most;
+                if (room) {
+                        sheaf->next = record->empty;
+                        record->empty = sheaf;
+                        store_relaxed(&record->empty_size, record->empty_size + 1);
+                }
+                lock_drop(&record->engine.lock);
+        }
+        if (!room)
+                barn_put_empty(cache, sheaf);
+}
+
+void stock_free_empty(struct kmem_cache *cache, struct slot_cache *record)
+{
+        struct sheaf *sheaf;
+
+        while ((sheaf = pop_empty(record)))
+                sheaf_free(cache, sheaf);
+}
+
 void report_stranger(const struct kmem_cache *cache, struct kmem_cache *own, void *object)
 {
         message("kmem_cache_free(%s, %p): wrong slab cache: the object is from %s", cache->name,

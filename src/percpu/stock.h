@@ -11,6 +11,13 @@ KMEM_HIDDEN struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot
 /* False if the stock is full, or the slot (option slot_cache_max). */
 KMEM_HIDDEN bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *record,
                            struct sheaf *sheaf);
+/* A sheaf without objects, from the slot, the barn or new; NULL without memory. */
+KMEM_HIDDEN struct sheaf *stock_take_empty(struct kmem_cache *cache, struct slot_cache *record);
+/* Keeps an empty sheaf for the slot or the barn, or frees it. */
+KMEM_HIDDEN void stock_put_empty(struct kmem_cache *cache, struct slot_cache *record,
+                                 struct sheaf *sheaf);
+/* Frees the slot's empty sheaves. */
+KMEM_HIDDEN void stock_free_empty(struct kmem_cache *cache, struct slot_cache *record);
 
 /*
  * Reports that an object of @own is freed to cache @cache, and who allocated it, if that is known

@@ -12,6 +12,7 @@
 #include "percpu/area.h"
 #include "percpu/barn.h"
 #include "percpu/percpu.h"
+#include "percpu/stock.h"
 #include "process/start.h"
 
 #include <errno.h>
@@ -193,6 +194,7 @@ static void limits_hold(void **state)
                 for (unsigned int j = 0; j < MANY; j++) {
                         kmem_cache_free(cache, objects[j]);
                         check(own_record()->stock_size <= cache->stock_max);
+                        check(own_record()->empty_size <= cache->stock_empty_max);
                         check(slot_current()->stock_bytes <= options.slot_cache_max);
                         check(cache->barn->full_size <= cache->barn->full_max);
                         check(cache->barn->empty_size <= BARN_EMPTY_MAX);
@@ -200,11 +202,82 @@ static void limits_hold(void **state)
                 check_equal(inuse(), 0);
                 for (unsigned int j = 0; j < MANY; j++) {
                         objects[j] = kmem_cache_alloc(cache, GFP_KERNEL);
+                        check(own_record()->empty_size <= cache->stock_empty_max);
                         check(cache->barn->empty_size <= BARN_EMPTY_MAX);
                 }
                 free_many(MANY);
                 end();
         }
+}
+
+/*
+ * Sheaves that a stock fills and empties in turn stay with their slot: the barn, whose lock other CPUs want, gives and gets
+ * none, and none is made.
+ */
+static void empty_sheaves_stay(void **state)
+{
+        unsigned int count, empty;
+        size_t bytes;
+
+        skip_unless_engine(slub_engine);
+        begin("percpu", 64);
+        count = cache->sheaf_capacity * (cache->stock_max + 1);
+        if (cache->sheaf_capacity < 20 || !cache->stock_max ||
+            cache->stock_empty_max < cache->stock_max || options.slot_cache_max < count * 64)
+                goto out;
+        take_many(count);
+        free_many(count);
+        check(own_record()->stock_size >= cache->stock_max - 1);
+        take_many(count);
+        check_equal(own_record()->stock_size, 0);
+        empty = own_record()->empty_size;
+        check(empty >= cache->stock_max - 1);
+        bytes = record_bytes();
+        for (int i = 0; i < 3; i++) {
+                free_many(count);
+                check(own_record()->empty_size < empty);
+                take_many(count);
+                check_equal(own_record()->empty_size, empty);
+        }
+        check_equal(record_bytes(), bytes);
+        check_equal(barn_here(cache)->full_size + barn_here(cache)->empty_size, 0);
+        free_many(count);
+out:
+        end();
+}
+
+/* An empty sheaf goes to the barn where the slot has enough, and is freed if the capacity has changed. */
+static void empty_sheaves_within_bounds(void **state)
+{
+        struct sheaf *sheaves[64];
+        uint32_t most;
+        size_t bytes;
+
+        skip_unless_engine(slub_engine);
+        begin("percpu", 64);
+        most = cache->stock_empty_max;
+        if (cache->sheaf_capacity < 2 || !most || most >= array_size(sheaves))
+                goto out;
+        take_many(1); /* the slot has its record */
+        bytes = record_bytes();
+        for (uint32_t i = 0; i <= most; i++)
+                check((sheaves[i] = stock_take_empty(cache, own_record())) != NULL);
+        for (uint32_t i = 0; i <= most; i++)
+                stock_put_empty(cache, own_record(), sheaves[i]);
+        check_equal(own_record()->empty_size, most);
+        check_equal(barn_here(cache)->empty_size, 1);
+        check(stock_take_empty(cache, own_record()) == sheaves[most - 1]);
+        stock_put_empty(cache, own_record(), sheaves[most - 1]);
+        percpu_change_capacity(cache, cache->sheaf_capacity - 1);
+        check_equal(own_record()->empty_size + barn_here(cache)->empty_size, 0);
+        sheaves[0] = stock_take_empty(cache, own_record());
+        percpu_change_capacity(cache, cache->sheaf_capacity + 1);
+        stock_put_empty(cache, own_record(), sheaves[0]);
+        check_equal(own_record()->empty_size + barn_here(cache)->empty_size, 0);
+        check(record_bytes() <= bytes);
+        free_many(1);
+out:
+        end();
 }
 
 /* Sizes of S13-03, by the stride. */
@@ -263,8 +336,9 @@ static void flush_empties_everything(void **state)
                 struct slot_cache *record = slot_peek(slot_made(number), cache_index(cache));
 
                 check(sheaf_is_cold(pair.main) && sheaf_is_cold(pair.spare));
-                check(!record || (!record->stock && !record->stock_size && !record->engine.slab &&
-                                  !record->engine.partial));
+                check(!record ||
+                      (!record->stock && !record->stock_size && !record->empty &&
+                       !record->empty_size && !record->engine.slab && !record->engine.partial));
         }
         check(!cache->barn->full && !cache->barn->empty);
         check_equal(cache->barn->full_size + cache->barn->empty_size, 0);
@@ -1139,6 +1213,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(newest_first),
                 cmocka_unit_test(spare_before_refill),
                 cmocka_unit_test(limits_hold),
+                cmocka_unit_test(empty_sheaves_stay),
+                cmocka_unit_test(empty_sheaves_within_bounds),
                 cmocka_unit_test(default_capacities),
                 cmocka_unit_test(flush_empties_everything),
                 cmocka_unit_test(no_metadata_leaks),
