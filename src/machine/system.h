@@ -248,8 +248,9 @@ KMEM_HIDDEN int system_bind(void *start, size_t bytes, unsigned int node);
 KMEM_HIDDEN uint64_t system_faults(void);
 /*
  * Whether the eight bytes at an address, a multiple of eight, can be read. The kernel reads a set of
- * signals there before it finds that the call asks for nothing possible. No sandbox forbids this
- * call, which libc makes all the time. Threads: any, also in handlers of signals.
+ * signals there before it finds that the call asks for nothing possible. No filter forbids this
+ * call, which libc makes all the time; the strict mode does, and is told by prctl. Threads: any, also
+ * in handlers of signals.
  */
 KMEM_HIDDEN bool system_can_read(const void *address);
 /* Gives the pages back; they read as zero afterwards. False if refused. */

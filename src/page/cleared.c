@@ -3,8 +3,9 @@
  * The last blocks of each doubling of sizes, of the whole process: the block of another thread says as much
  * about the program as one's own.
  *
- * CLEARED-1  A block is looked at when it is freed, as its pages go to others or to the system then. One that
- *            lives is looked at without its owner's knowledge, who may be about to write to it, or free it.
+ * CLEARED-1  A block is looked at when it is freed or resized into another doubling, as its pages go to others
+ *            or to the system then. Before, it is looked at without its owner's knowledge, who may be about to
+ *            write to it, or to free it. A block whose free was not seen (kfree_bulk) may be another's by then.
  *            A wrong answer costs memory or time, as the block that calloc gives reads as zero either way.
  * CLEARED-2  A look must not fault. The heap's pages are readable for good, unless the program protects
  *            or unmaps pages of its own block, so the system is asked before each page is read. A program
@@ -24,6 +25,10 @@ enum {
         BLOCKS = 4,    /* of a doubling; one that is still being filled does not decide alone */
         LOOKS = 4,     /* at pages of a block */
         LOOK_EACH = 8, /* blocks of a doubling, once there were more */
+
+        /* First blocks are used as those of smaller doublings, so many below at most, for so many bytes at most. */
+        BORROWED_FROM = 2,
+        BORROWED_BYTES = 16 << 20,
 };
 
 _Static_assert(1 << LEAST_SHIFT == WRITTEN_MOST, "the doublings begin above it");
@@ -31,7 +36,7 @@ _Static_assert((size_t)1 << (LEAST_SHIFT + DOUBLINGS) == HUGE_BYTES,
                "and end where mappings begin");
 
 enum use {
-        USE_UNKNOWN, /* it was not freed */
+        USE_UNKNOWN, /* no free of it was seen */
         USE_FILLED,
         USE_BEGUN, /* lives, and was filled up to somewhere: the program may be about to go on */
         USE_SPARSE,
@@ -81,12 +86,16 @@ static enum use use_of(const char *block, const struct doubling *doubling)
 
                 if (!system_can_read(page))
                         return USE_SPARSE;
-                if (reads_as_zero(page))
+                if (reads_as_zero(page)) {
+                        /* A live block's page of zeros costs its owner a fault, so no more are read. */
+                        if (!i)
+                                return USE_SPARSE;
                         use = USE_BEGUN;
-                else if (written++ < i)
+                } else if (written++ < i) {
                         return USE_SPARSE;
+                }
         }
-        return written ? use : USE_SPARSE;
+        return use;
 }
 
 /*
@@ -114,14 +123,14 @@ static enum verdict look(const struct doubling *doubling)
         return filled >= others ? VERDICT_FILLED : VERDICT_SPARSE;
 }
 
-/* A look for each of the first blocks and while there is no verdict, and then for every eighth. */
+/* A look for each of the first blocks, and then for every eighth. */
 static enum verdict verdict_of(struct doubling *doubling)
 {
         uint32_t given = load_relaxed(&doubling->given);
         uint32_t kept = load_relaxed(&doubling->verdict);
         uint32_t verdict;
 
-        if (kept != VERDICT_NONE && given > LOOK_EACH && given % LOOK_EACH)
+        if (given > LOOK_EACH && given % LOOK_EACH)
                 return kept;
         verdict = look(doubling);
         if (verdict != kept)
@@ -134,13 +143,15 @@ bool cleared_are_filled(size_t bytes)
 {
         unsigned int number = doubling_of(bytes);
         enum verdict verdict;
+        uint32_t given;
 
         if (number == DOUBLINGS || system_sandbox_was_told())
                 return false;
         verdict = verdict_of(&doublings[number]);
-        if (load_relaxed(&doublings[number].given) < LOOK_EACH)
-                while (verdict == VERDICT_NONE && number--)
-                        verdict = verdict_of(&doublings[number]);
+        given = load_relaxed(&doublings[number].given);
+        if (given < LOOK_EACH && (given + 1) * bytes <= BORROWED_BYTES)
+                for (int i = 0; verdict == VERDICT_NONE && i < BORROWED_FROM && number; i++)
+                        verdict = verdict_of(&doublings[--number]);
         return verdict == VERDICT_FILLED;
 }
 
@@ -177,6 +188,12 @@ void cleared_freed(const void *block, size_t bytes)
                         use = use == USE_FILLED ? USE_FILLED : USE_SPARSE;
                         store_relaxed(&doubling->use[i], (uint32_t)use);
                 }
+}
+
+void cleared_resized(const void *block, size_t old_bytes, size_t bytes)
+{
+        if (doubling_of(old_bytes) != doubling_of(bytes))
+                cleared_freed(block, old_bytes);
 }
 
 void cleared_make_zero(void *start, size_t pages)

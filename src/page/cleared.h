@@ -25,6 +25,8 @@ KMEM_HIDDEN bool cleared_are_filled(size_t bytes);
 KMEM_HIDDEN void cleared_given(void *block, size_t bytes);
 /* The program frees a block of so many bytes, of calloc or not, whose pages are still as it left them. */
 KMEM_HIDDEN void cleared_freed(const void *block, size_t bytes);
+/* The block is about to have so many bytes in place, or to be moved if there is no room. */
+KMEM_HIDDEN void cleared_resized(const void *block, size_t old_bytes, size_t bytes);
 /* Writes zeros to the whole pages from @start that do not read as zero. */
 KMEM_HIDDEN void cleared_make_zero(void *start, size_t pages);
 

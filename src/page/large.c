@@ -112,6 +112,7 @@ void *large_resize(void *address, size_t bytes)
                 return heap_contains(address) ? NULL : huge_resize(address, bytes);
         old_pages = page->state;
         pages = max_of(pages_for(bytes), (size_t)1);
+        cleared_resized(address, old_pages << PAGE_SHIFT, pages << PAGE_SHIFT);
         if ((pages > old_pages && pages << PAGE_SHIFT >= HUGE_BYTES) ||
             !pages_resize(page, old_pages, pages))
                 return NULL;

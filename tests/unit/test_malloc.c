@@ -461,7 +461,7 @@ static void child_zeroed_by_use(void)
         blocks[4] = zeroed_block(SIZE, true);  /* 2 of 4 */
         blocks[5] = zeroed_block(SIZE, false); /* 1 of 4, as the first is no longer one of them */
 
-        /* The first block of a doubling is treated as those of half its size; no other doublings are asked. */
+        /* The first block of a doubling is treated as those of half its size. */
         other[0] = zeroed_block(2 * SIZE, false);
         for (int i = 2; i < 6; i++)
                 memset(blocks[i], 7, SIZE);
@@ -491,21 +491,79 @@ static void child_zeroed_by_use(void)
  */
 static void child_zeroed_begun(void)
 {
-        enum { SIZE = 3 << 20, FIRST = 8 };
+        enum { SIZE = 2 << 20, FIRST = 8, FILLED = 12, NEXT_LOOK = 16 };
         char *smaller = zeroed_block(SIZE / 2, false);
-        char *blocks[FIRST + 2];
+        char *blocks[NEXT_LOOK + 1];
 
         memset(smaller, 7, SIZE / 2);
         for (int i = 0; i < FIRST; i++) {
                 blocks[i] = zeroed_block(SIZE, true);
                 blocks[i][0] = 7;
         }
-        blocks[FIRST] = zeroed_block(SIZE, false);
-        memset(blocks[FIRST], 7, SIZE);
-        blocks[FIRST + 1] = zeroed_block(SIZE, true); /* the only one of 4 that says anything */
-        for (int i = 0; i < FIRST + 2; i++)
+        for (int i = FIRST; i < NEXT_LOOK; i++) {
+                blocks[i] = zeroed_block(SIZE, false);
+                memset(blocks[i], 7, i == FILLED ? SIZE : 1);
+        }
+        blocks[NEXT_LOOK] = zeroed_block(SIZE, true); /* one of the last 4 says anything */
+        for (int i = 0; i <= NEXT_LOOK; i++)
                 free(blocks[i]);
         free(smaller);
+}
+
+/* Blocks are not written for what the program did with much smaller ones, nor many bytes for it. */
+static void child_zeroed_far_from_filled(void)
+{
+        enum { SIZE = 300 << 10, TOGETHER = 16 << 20 };
+        static char *blocks[3][3];
+        char *smaller = zeroed_block(SIZE, false);
+
+        memset(smaller, 7, SIZE);
+        for (int i = 0; i < 3; i++) {
+                blocks[0][i] = zeroed_block(30 << 20, false);
+                blocks[0][i][0] = 7;
+                blocks[1][i] = zeroed_block(8 * SIZE, false); /* three doublings above */
+                blocks[1][i][0] = 7;
+        }
+        memset(blocks[1][2], 7, 8 * SIZE);
+        for (int i = 0; i < 3; i++) {
+                blocks[2][i] = zeroed_block(7 << 20, i < TOGETHER / (7 << 20));
+                blocks[2][i][0] = 7;
+        }
+        for (int i = 0; i < 3; i++)
+                for (int j = 0; j < 3; j++)
+                        free(blocks[i][j]);
+        free(smaller);
+}
+
+/* A block that realloc resizes into another doubling has been used so far as it was. */
+static void child_zeroed_resized(void)
+{
+        enum { SIZE = 2 << 20 };
+        char *block = zeroed_block(SIZE, false);
+        char *longer;
+
+        memset(block, 7, SIZE);
+        longer = realloc(block, 3 * SIZE / 2);
+        check(longer == block);
+        free(longer);
+        heap_trim(0);
+        free(zeroed_block(SIZE, true));
+}
+
+/* A look at a block whose first page is zero reads no other page of it. */
+static void child_zeroed_looks_once(void)
+{
+        enum { SIZE = 2 << 20, PAGES = SIZE / 4096 };
+        static unsigned char resident[PAGES];
+        char *block = zeroed_block(SIZE, false);
+        unsigned int touched = 0;
+
+        free(zeroed_block(SIZE, false));
+        check_equal(mincore(block, SIZE, resident), 0);
+        for (int i = 0; i < PAGES; i++)
+                touched += resident[i] & 1;
+        check(touched <= 1);
+        free(block);
 }
 
 /* Blocks that were begun and freed stayed sparse. */
@@ -560,6 +618,9 @@ static void zeroed_by_use(void **state)
         child_passes("zeroed_by_new_use", "thp=never");
         child_passes("zeroed_first_of_doubling", "thp=never");
         child_passes("zeroed_begun", "thp=never");
+        child_passes("zeroed_far_from_filled", "thp=never");
+        child_passes("zeroed_resized", "thp=never");
+        child_passes("zeroed_looks_once", "thp=never");
         child_passes("zeroed_begun_and_freed", "thp=never");
 }
 
@@ -1552,6 +1613,9 @@ int main(int argc, char **argv)
                 {"zeroed_first_of_doubling", child_zeroed_first_of_doubling},
                 {"classes_of_pages", child_classes_of_pages},
                 {"zeroed_begun", child_zeroed_begun},
+                {"zeroed_far_from_filled", child_zeroed_far_from_filled},
+                {"zeroed_resized", child_zeroed_resized},
+                {"zeroed_looks_once", child_zeroed_looks_once},
                 {"zeroed_begun_and_freed", child_zeroed_begun_and_freed},
                 {"zero_pages_stay", child_zero_pages_stay},
                 {"usable_sizes", child_usable_sizes},

@@ -14,7 +14,7 @@ struct batch {
         unsigned int count; /* entries of the array */
         unsigned int room;  /* entries still free, at the front */
         uint32_t fresh;     /* new slabs that will all be used for it, page number of the first */
-        bool is_first;      /* the slot has taken none of the cache's objects before */
+        bool is_first; /* the slot, with CPU slabs, has taken none of the cache's objects before */
 };
 
 /*
