@@ -208,6 +208,7 @@ struct kmem_cache {
 
         bool sheaves_as_7_0; /* option sheaf_rule: the kernel's numbers and ways of sheaves and barns
                                 (S13) */
+        bool is_class;       /* of malloc and kmalloc, whatever flags other caches have */
         bool marks_freed; /* free objects are marked (percpu/freed.h): classes of kmalloc and malloc */
         bool looks_at_nodes; /* option remote_frees: objects of other nodes pass the sheaves */
         bool counts_sheaves; /* its sheaves have statistics, so all its calls take slow paths */

@@ -30,11 +30,13 @@ void objects_free(struct kmem_cache *cache, unsigned int count, void **objects, 
                 percpu_free_bulk_slow(cache, objects + pushed, count - pushed);
 }
 
-/* Whether each object is freed by itself: blocks of exact sizes have no pair, blocks of pages may be samples. */
+/*
+ * Whether each object is freed by itself: blocks of exact sizes have no pair, and of blocks of pages each may be a sample,
+ * and may come to rest or not (REST-1).
+ */
 static bool goes_alone(const struct kmem_cache *cache)
 {
-        return cache->engine->free_bytes ||
-               (cache_is_of_pages(cache) && load_relaxed(&sample_large_blocks));
+        return cache->engine->free_bytes || cache_is_of_pages(cache);
 }
 
 /* Frees the objects that the pair had no room for. */

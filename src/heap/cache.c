@@ -56,7 +56,8 @@ static void choose_engine(struct kmem_cache *cache, const char *name, slab_flags
         cache->engine = chosen_engine(name, flags);
         if (cache->engine != &slub_engine)
                 flags &= ~debug_flags_all;
-        cache->flags = debug_flags(name, flags);
+        cache->is_class = flags & CACHE_IS_CLASS;
+        cache->flags = debug_flags(name, flags & ~CACHE_IS_CLASS);
         if (cache->flags & debug_flags_all)
                 cache->engine = &debug_engine;
 }

@@ -42,7 +42,7 @@ static bool refused_pages[CLASSES_MAX]; /* a large block is faster; relaxed, onl
  */
 static bool coarse;
 
-#define CLASS_FLAGS (SLAB_KMALLOC | SLAB_NO_MERGE)
+#define CLASS_FLAGS (SLAB_KMALLOC | SLAB_NO_MERGE | CACHE_IS_CLASS)
 
 static void add_class(uint32_t size)
 {

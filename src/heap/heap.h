@@ -33,6 +33,8 @@ static inline bool heap_is_up(void)
 extern KMEM_HIDDEN struct list cache_list; /* newest first; under cache_mutex */
 
 #define CACHE_ENGINE_FLAGS (SLAB_ENGINE_SLUB | SLAB_ENGINE_SLAB | SLAB_ENGINE_SLOB)
+/* A class of malloc and kmalloc. Programs cannot ask for it, and it is no flag of the cache then (is_class). */
+#define CACHE_IS_CLASS 0x00000001u
 
 /*
  * Makes a cache with checked arguments, or finds an older cache to merge it with, which counts it

@@ -39,6 +39,7 @@
 
 enum {
         PURGE_SLABS = 256, /* in one hold of cache_mutex: a millisecond or so */
+        REGAIN_MS = 100,   /* that a request which would fail waits for cache_mutex */
 };
 
 /* Purges inside the slabs of a cache; cache_mutex is held throughout. */
@@ -93,15 +94,17 @@ size_t heap_trim(size_t keep)
         return bytes + trim_behind_caches(keep);
 }
 
-/* Changes with each way of objects to or from the back ends. Under cache_mutex. */
+/* Changes with each way of objects to or from the back ends, and with what rests. Under cache_mutex. */
 static uint64_t activity_of_all(void)
 {
         struct list *node;
         uint64_t activity = 0;
 
-        list_for_each (node, &cache_list)
-                activity = activity * 31 +
-                           percpu_activity(container_of(node, struct kmem_cache, list));
+        list_for_each (node, &cache_list) {
+                struct kmem_cache *cache = container_of(node, struct kmem_cache, list);
+
+                activity = activity * 31 + percpu_activity(cache) + percpu_resting(cache);
+        }
         return activity;
 }
 
@@ -129,9 +132,11 @@ bool heap_regain(void)
         int saved_errno = errno;
         bool gained;
 
-        if (!lock_try(&cache_mutex)) {
+        /* The holder may be a report of another thread, or a call of this one that makes a cache. */
+        for (unsigned int waited = 0; !lock_try(&cache_mutex); waited++) {
+                if (waited == REGAIN_MS)
+                        return true;
                 event_pause(1);
-                return true;
         }
         gained = activity_of_all() != fruitless && regain_locked();
         if (!gained)

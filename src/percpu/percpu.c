@@ -66,7 +66,7 @@ static uint32_t default_capacity(const struct kmem_cache *cache)
 
         /* A few objects of more than 64 KiB would be megabytes at rest, for which only malloc asks. */
         if (cache->size > 64u << 10)
-                return !(cache->flags & SLAB_KMALLOC) ? 0 : cache->size <= 128u << 10 ? 4 : 2;
+                return !cache->is_class ? 0 : cache->size <= 128u << 10 ? 4 : 2;
         if (cache->size > PAGE_SIZE)
                 return cache->size <= 4 * PAGE_SIZE ? 14 : 6;
         return min_of(max_of(words, 8u), for_others ? 256u : 128u) - 2;
@@ -146,7 +146,7 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
         uint64_t full_max = min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
         uint64_t stock_max = min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
         uint64_t full_max_alone = min_of(full_max, 1ul);
-        uint64_t empty_max;
+        uint64_t empty_max, stock_empty_max;
 
         if (cache->size > PAGE_SIZE)
                 stock_max = STOCK_MAX_ABOVE_PAGE;
@@ -157,11 +157,13 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
         full_max = options_for_cache_or(cache->name, OPTION_BARN_FULL, full_max);
         full_max_alone = options_for_cache_or(cache->name, OPTION_BARN_FULL, full_max_alone);
         empty_max = options_for_cache_or(cache->name, OPTION_BARN_EMPTY, BARN_EMPTY_MAX);
+        /* A stock that may keep nothing needs no empty sheaves. */
+        stock_empty_max = min_of(stock_max, STOCK_EMPTY_BYTES / sheaf_bytes(cache, capacity));
+        if (!options.slot_cache_max || !empty_max)
+                stock_empty_max = 0;
         store_relaxed(&cache->sheaf_capacity, capacity);
         store_relaxed(&cache->stock_max, (uint32_t)stock_max);
-        store_relaxed(
-                &cache->stock_empty_max,
-                (uint32_t)min_of(stock_max, STOCK_EMPTY_BYTES / sheaf_bytes(cache, capacity)));
+        store_relaxed(&cache->stock_empty_max, (uint32_t)stock_empty_max);
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 store_relaxed(&cache->barn[node].full_max, (uint32_t)full_max);
                 store_relaxed(&cache->barn[node].full_max_alone, (uint32_t)full_max_alone);

@@ -11,12 +11,14 @@
 #include "percpu/quiet.h"
 
 #include "machine/message.h"
+#include "percpu/barn.h"
 #include "percpu/drain.h"
 #include "percpu/percpu.h"
 
 enum {
         GROWN_PART = 8, /* of the heap: its growth between two looks, and at least */
         GROWN_BYTES = 1 << 20,
+        SHRUNK_PART = 2,  /* of what a look was due at: a heap that holds less begins anew */
         FULL_COUNTS = 64, /* blocks that come to a full slot, from one look to the next */
 };
 
@@ -114,15 +116,26 @@ static void drain_unused_locked(struct slot *slot, const struct kmem_cache *busy
                 percpu_drain_own(slot);
 }
 
+/* The pages that a heap of so many pages holds when the next look is due. */
+static size_t grown_from(size_t held)
+{
+        return held + max_of(held / GROWN_PART, (size_t)GROWN_BYTES >> PAGE_SHIFT);
+}
+
 void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache)
 {
         size_t held = pages_held();
+        size_t due = load_relaxed(&grown_pages);
 
-        if (likely(held < load_relaxed(&grown_pages)) || slot == &shared_slot ||
-            !lock_try(&cache_mutex))
+        if (likely(held < due)) {
+                /* The heap has shrunk since the last look, and grows from there again. */
+                if (unlikely(grown_from(held) < due / SHRUNK_PART))
+                        store_relaxed(&grown_pages, grown_from(held));
                 return;
-        store_relaxed(&grown_pages,
-                      held + max_of(held / GROWN_PART, (size_t)GROWN_BYTES >> PAGE_SHIFT));
+        }
+        if (slot == &shared_slot || !lock_try(&cache_mutex))
+                return;
+        store_relaxed(&grown_pages, grown_from(held));
         drain_unused_locked(slot, cache);
         lock_drop(&cache_mutex);
 }
@@ -154,4 +167,22 @@ uint64_t percpu_activity(struct kmem_cache *cache)
                 activity = mix(activity, (uintptr_t)load_relaxed(&record->engine.slab));
         }
         return activity;
+}
+
+uint64_t percpu_resting(struct kmem_cache *cache)
+{
+        uint64_t resting = 0;
+
+        for (unsigned int node = 0; node < system_nodes(); node++)
+                resting = mix(resting, load_relaxed(&cache->barn[node].full_size));
+        for (unsigned int number = 0; number < slots_made_count(); number++) {
+                struct slot *slot = slot_made(number);
+                const struct slot_cache *record = slot_peek(slot, cache_index(cache));
+                struct pair pair = slot_read_pair(slot, sheaf_offset(cache));
+
+                resting = mix(resting, sheaf_peek(cache, pair.main));
+                resting = mix(resting, sheaf_peek(cache, spare_of(&pair)));
+                resting = mix(resting, record ? load_relaxed(&record->stock_size) : 0);
+        }
+        return resting;
 }

@@ -20,6 +20,10 @@ KMEM_HIDDEN bool percpu_take_quiet(void);
 KMEM_HIDDEN void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache);
 
 /*
+ * Free objects in the cache's sheaves, stocks and barns as numbers that change with them, read without a lock.
+ */
+KMEM_HIDDEN uint64_t percpu_resting(struct kmem_cache *cache);
+/*
  * Called for each block of @cache that comes while the slot is full of blocks of pages (REST-1). Every
  * 64th has the same caches looked at in that way, so that blocks of sizes that the program no longer
  * uses make room. Locks as above.

@@ -24,7 +24,7 @@
 /* Whether it is a class of whole pages, whose objects malloc's slow path alone hands out. */
 static inline bool cache_is_of_pages(const struct kmem_cache *cache)
 {
-        return cache->flags & SLAB_KMALLOC && cache->size > CLASS_BYTES_MAX;
+        return cache->is_class && cache->size > CLASS_BYTES_MAX;
 }
 
 /* Counts a new class of pages from now on. Under cache_mutex. */

@@ -876,6 +876,82 @@ static void blocks_of_pages_rest(void **state)
         check_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
+static void stay_on_this_cpu(void)
+{
+        cpu_set_t here;
+
+        CPU_ZERO(&here);
+        CPU_SET((size_t)sched_getcpu(), &here);
+        check_equal(sched_setaffinity(0, sizeof(here), &here), 0);
+}
+
+/* Blocks of pages that are freed in bulk come to rest within the bound, too. */
+static void blocks_of_pages_in_bulk_rest(void **state)
+{
+        static void *blocks[PAGE_CLASSES][BLOCKS_OF_CLASS];
+        size_t sizes[PAGE_CLASSES];
+        cpu_set_t all;
+        unsigned int count;
+        size_t sum = 0;
+        size_t share;
+
+        skip_without_classes_of_pages();
+        check_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+        stay_on_this_cpu();
+        count = sizes_of_pages(sizes);
+        heap_trim(0);
+        have_slot_counted(sizes[0]);
+        for (unsigned int i = 0; i < count; i++)
+                for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
+                        check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
+        for (unsigned int i = 0; i < count; i++) {
+                sum += sizes[i];
+                kfree_bulk(BLOCKS_OF_CLASS, blocks[i]);
+        }
+        share = max_of(heap.accessible_bytes / 4, (size_t)1 << 20);
+        check(bytes_at_rest(sizes, count) <= share + slots_made_count() * sum);
+        check_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
+/*
+ * A heap that grows again after a peak has what rests in other sizes taken away, as one that grows for the first
+ * time.
+ */
+static void child_grows_after_a_peak(void)
+{
+        enum { PEAK = 64 << 10, AGAIN = 24 << 10, BYTES = 1000, RESTING = 6, LONG = 20480 };
+        static void *small[PEAK];
+        struct kmem_cache_info info = {.size = sizeof(info)};
+        void *blocks[RESTING];
+        struct kmem_cache *cache;
+
+        stay_on_this_cpu();
+        for (int i = 0; i < PEAK; i++)
+                check((small[i] = malloc(hide(BYTES))) != NULL);
+        for (int i = 0; i < PEAK; i++)
+                free(small[i]);
+        malloc_trim(0);
+        for (int i = 0; i < RESTING; i++)
+                check((blocks[i] = malloc(hide(LONG))) != NULL);
+        cache = cache_of(blocks[0]);
+        for (int i = 0; i < RESTING; i++)
+                free(blocks[i]);
+        kmem_cache_info(cache, &info);
+        check(info.objects_resting >= RESTING);
+        for (int i = 0; i < AGAIN; i++)
+                check((small[i] = malloc(hide(BYTES))) != NULL);
+        kmem_cache_info(cache, &info);
+        check_equal(info.objects_resting, 0);
+        for (int i = 0; i < AGAIN; i++)
+                free(small[i]);
+}
+
+static void grows_after_a_peak(void **state)
+{
+        skip_on_larger_pages();
+        child_passes("grows_after_a_peak", "engine=slub");
+}
+
 /*
  * The slots' budgets have room for most of their bounds. A pair of malloc and free leaves a budget as it is
  * (REST-1); and a size that the program goes on to comes to rest, though a full slot has others (percpu_look_full).
@@ -1425,8 +1501,72 @@ static void child_resting_elsewhere(void)
         check(again >= fresh - fresh / 50);
 }
 
+static int by_address(const void *a, const void *b)
+{
+        uintptr_t first = (uintptr_t) * (void *const *)a;
+        uintptr_t second = (uintptr_t) * (void *const *)b;
+
+        return (first > second) - (first < second);
+}
+
+enum { FULL_BLOCKS = 50000, FULL_BYTES = 1000, FREED = 100, WANTED_BYTES = 2000 };
+
+/* Fills the heap, and frees blocks side by side in it, which rest in sheaves then. */
+static void free_in_full_heap(void **blocks)
+{
+        unsigned int count = 0;
+
+        while (count < FULL_BLOCKS && (blocks[count] = malloc(hide(FULL_BYTES))))
+                count++;
+        check(count > 2 * FREED && count < FULL_BLOCKS);
+        /* A request finds nothing, and what it did is remembered. */
+        check(malloc(hide(WANTED_BYTES)) == NULL);
+        check(malloc(hide(WANTED_BYTES)) == NULL);
+        qsort(blocks, count, sizeof(*blocks), by_address);
+        for (unsigned int i = 0; i < FREED; i++)
+                free(blocks[count / 2 + i]);
+}
+
+/* What rests in the sheaves of a full heap serves a longer request, though no object went to a slab. */
+static void child_resting_in_a_full_heap(void)
+{
+        static void *blocks[FULL_BLOCKS];
+
+        stay_on_this_cpu();
+        free_in_full_heap(blocks);
+        check(malloc(hide(WANTED_BYTES)) != NULL);
+}
+
+static void *hold_the_set_of_caches(void *ready)
+{
+        lock_take(&cache_mutex);
+        store_release((uint32_t *)ready, 1);
+        usleep(20000);
+        lock_drop(&cache_mutex);
+        return NULL;
+}
+
+/* So it does while another thread makes a report, which holds the lock of the set of caches. */
+static void child_resting_beside_a_report(void)
+{
+        static void *blocks[FULL_BLOCKS];
+        uint32_t ready = 0;
+        pthread_t thread;
+
+        stay_on_this_cpu();
+        free_in_full_heap(blocks);
+        check_equal(pthread_create(&thread, NULL, hold_the_set_of_caches, &ready), 0);
+        while (!load_acquire(&ready))
+                usleep(1000);
+        check(malloc(hide(WANTED_BYTES)) != NULL);
+        pthread_join(thread, NULL);
+}
+
 static void resting_elsewhere(void **state)
 {
+        child_passes("resting_in_a_full_heap", "engine=slub,reserve=24M,reclaim_thread=off");
+        child_passes("resting_in_a_full_heap", "engine=slub,reserve=24M,slots=locked");
+        child_passes("resting_beside_a_report", "engine=slub,reserve=24M,reclaim_thread=off");
         child_passes("resting", "engine=slub,reserve=24M");
         child_passes("resting", "engine=slub,reserve=24M,slots=locked");
         child_passes("resting", "engine=slab,reserve=24M");
@@ -1606,6 +1746,9 @@ int main(int argc, char **argv)
                 {"classes_threads", child_classes_threads},
                 {"beyond", child_beyond_the_reservation},
                 {"resting", child_resting_elsewhere},
+                {"resting_in_a_full_heap", child_resting_in_a_full_heap},
+                {"resting_beside_a_report", child_resting_beside_a_report},
+                {"grows_after_a_peak", child_grows_after_a_peak},
                 {"realloc_appends", child_realloc_appends},
                 {"realloc_stays", child_realloc_stays},
                 {"zeroed_by_use", child_zeroed_by_use},
@@ -1651,6 +1794,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(aligned_blocks_of_pages),
                 cmocka_unit_test(blocks_of_pages_rest),
                 cmocka_unit_test(blocks_of_pages_in_use_rest),
+                cmocka_unit_test(blocks_of_pages_in_bulk_rest),
+                cmocka_unit_test(grows_after_a_peak),
                 cmocka_unit_test(mallinfo_counts),
                 cmocka_unit_test(trim),
                 cmocka_unit_test(trim_in_a_loop),

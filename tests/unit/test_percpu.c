@@ -12,6 +12,7 @@
 #include "percpu/area.h"
 #include "percpu/barn.h"
 #include "percpu/percpu.h"
+#include "percpu/rest.h"
 #include "percpu/stock.h"
 #include "process/start.h"
 
@@ -256,7 +257,8 @@ static void empty_sheaves_within_bounds(void **state)
         skip_unless_engine(slub_engine);
         begin("percpu", 64);
         most = cache->stock_empty_max;
-        if (cache->sheaf_capacity < 2 || !most || most >= array_size(sheaves))
+        if (cache->sheaf_capacity < 2 || !most || most >= array_size(sheaves) ||
+            !barn_here(cache)->empty_max)
                 goto out;
         take_many(1); /* the slot has its record */
         bytes = record_bytes();
@@ -348,6 +350,22 @@ static void flush_empties_everything(void **state)
         check_equal(resting(), 0);
         check_equal(cache->barn->full_size + cache->barn->empty_size, 0);
         end();
+}
+
+/* A program's cache is none of malloc's classes, whatever flags and size it has. */
+static void flag_of_classes(void **state)
+{
+        for (unsigned int i = 0; i < 40; i++) {
+                void *object;
+
+                cache = kmem_cache_create("kmalloc-mine", 40000, 0, SLAB_KMALLOC, NULL);
+                check(cache != NULL && !cache_is_of_pages(cache));
+                check(cache->flags & SLAB_KMALLOC);
+                object = kmem_cache_alloc(cache, 0);
+                check(object != NULL);
+                kmem_cache_free(cache, object);
+                end();
+        }
 }
 
 /* All metadata of a cache comes back when it is destroyed. */
@@ -1217,6 +1235,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(empty_sheaves_within_bounds),
                 cmocka_unit_test(default_capacities),
                 cmocka_unit_test(flush_empties_everything),
+                cmocka_unit_test(flag_of_classes),
                 cmocka_unit_test(no_metadata_leaks),
                 cmocka_unit_test(counts_against_model),
                 cmocka_unit_test(bulk_against_model),
