@@ -1537,11 +1537,17 @@ static void child_resting_in_a_full_heap(void)
         check(malloc(hide(WANTED_BYTES)) != NULL);
 }
 
-static void *hold_the_set_of_caches(void *ready)
+enum { HOLDER_MAY = 1, HOLDER_HAS = 2 };
+
+static void *hold_the_set_of_caches(void *argument)
 {
+        uint32_t *stage = argument;
+
+        while (load_acquire(stage) != HOLDER_MAY)
+                usleep(1000);
         lock_take(&cache_mutex);
-        store_release((uint32_t *)ready, 1);
-        usleep(20000);
+        store_release(stage, HOLDER_HAS);
+        usleep(30000);
         lock_drop(&cache_mutex);
         return NULL;
 }
@@ -1550,13 +1556,14 @@ static void *hold_the_set_of_caches(void *ready)
 static void child_resting_beside_a_report(void)
 {
         static void *blocks[FULL_BLOCKS];
-        uint32_t ready = 0;
+        uint32_t stage = 0;
         pthread_t thread;
 
         stay_on_this_cpu();
+        check_equal(pthread_create(&thread, NULL, hold_the_set_of_caches, &stage), 0);
         free_in_full_heap(blocks);
-        check_equal(pthread_create(&thread, NULL, hold_the_set_of_caches, &ready), 0);
-        while (!load_acquire(&ready))
+        store_release(&stage, HOLDER_MAY);
+        while (load_acquire(&stage) != HOLDER_HAS)
                 usleep(1000);
         check(malloc(hide(WANTED_BYTES)) != NULL);
         pthread_join(thread, NULL);
