@@ -86,7 +86,7 @@ static void *cleared_pages(struct kmem_cache *cache, size_t size, bool *refused)
                 memset(object, 0, size);
         else
                 cleared_make_zero(object, pages_for(size));
-        cleared_given(object, size);
+        cleared_given(object, size, write_all);
         return object;
 }
 
@@ -506,17 +506,31 @@ static void *resize_large(void *block, size_t size, const void *site)
         return resized ? recorded(resized, size, site) : NULL;
 }
 
+/* The size for a block that has to move, as it is too small for @size. */
+static size_t with_room(const void *block, size_t old, size_t size)
+{
+        const struct kmem_cache *cache = cache_of(block);
+
+        if (cache)
+                return cache->engine->request ? size
+                                              : size_to_move_to(old, size, class_bytes_max());
+        return large_growth(block) == GROWTH_NONE
+                       ? size
+                       : size_to_move_to(old, size, HUGE_BYTES - PAGE_SIZE);
+}
+
 static void *resize_by_copy(enum class_table table, void *block, size_t old, size_t size,
                             const void *site)
 {
-        const struct kmem_cache *cache = cache_of(block);
-        bool with_room = table == CLASS_MALLOC && size > old && cache && !cache->engine->request;
-        size_t wanted =
-                with_room && !is_recording() ? size_to_move_to(old, size, class_bytes_max()) : size;
+        size_t wanted = table == CLASS_MALLOC && size > old && !is_recording()
+                                ? with_room(block, old, size)
+                                : size;
         void *moved = wanted > class_bytes_max()
                               ? recorded(accounted_large_alloc(wanted, PAGE_SIZE, 0), wanted, site)
                               : block_alloc(table, wanted, false, site);
 
+        if (moved && wanted > class_bytes_max())
+                large_set_growth(moved, wanted > size ? GROWTH_HAS_ROOM : GROWTH_MOVED);
         /* The failure may be NULL plus a header, if slob_compat=2.6.24; then nothing is copied. */
         if (!ZERO_OR_NULL_PTR(moved)) {
                 memcpy(moved, block, min_of(old, size));
@@ -565,7 +579,13 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
                 if (size <= old && size >= old / 2)
                         return block;
         } else if (size > class_bytes_max()) {
-                void *resized = resize_large(block, size, site);
+                void *resized;
+
+                /* Into its room, or hardly less: the program may be about to append again. */
+                if (size <= old && size >= old - old / 4 &&
+                    large_growth(block) == GROWTH_HAS_ROOM && !is_recording())
+                        return block;
+                resized = resize_large(block, size, site);
 
                 if (resized)
                         return resized;

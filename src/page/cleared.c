@@ -29,6 +29,11 @@ enum {
         /* First blocks are used as those of smaller doublings, so many below at most, for so many bytes at most. */
         BORROWED_FROM = 2,
         BORROWED_BYTES = 16 << 20,
+
+        WASTED_MOST =
+                16
+                << 20, /* bytes of a doubling that were written for nothing, until no more are, */
+        MENDED_SHIFT = 5, /* and the part of a filled block by which they become less */
 };
 
 _Static_assert(1 << LEAST_SHIFT == WRITTEN_MOST, "the doublings begin above it");
@@ -46,9 +51,11 @@ enum verdict { VERDICT_NONE, VERDICT_FILLED, VERDICT_SPARSE };
 
 static struct doubling {
         void *block[BLOCKS];
-        uint32_t use[BLOCKS]; /* enum use, when the block was freed */
+        uint32_t use[BLOCKS];     /* enum use, when the block was freed */
+        uint32_t written[BLOCKS]; /* calloc wrote the whole block */
         uint32_t given;
         uint32_t verdict; /* of the last look */
+        uint64_t wasted;  /* WASTED_MOST */
 } doublings[DOUBLINGS];
 
 /* Its index, or DOUBLINGS for a size that has none. */
@@ -58,6 +65,12 @@ static unsigned int doubling_of(size_t bytes)
 
         return shift < LEAST_SHIFT ? DOUBLINGS
                                    : min_of(shift - LEAST_SHIFT, (unsigned int)DOUBLINGS);
+}
+
+/* The length of each block of the doubling, or less. */
+static size_t least_bytes(const struct doubling *doubling)
+{
+        return (size_t)1 << (LEAST_SHIFT + (doubling - doublings));
 }
 
 /* ThreadSanitizer leaves this function alone, as the owner of the page may write to it (CLEARED-1). */
@@ -75,8 +88,7 @@ __attribute__((no_sanitize_thread)) static bool reads_as_zero(const void *page)
 /* Looks at some pages of the block, whether each has a byte that is not zero. */
 static enum use use_of(const char *block, const struct doubling *doubling)
 {
-        /* The block's length, or less. */
-        size_t bytes = (size_t)1 << (LEAST_SHIFT + (doubling - doublings));
+        size_t bytes = least_bytes(doubling);
         unsigned int written = 0;
         enum use use = USE_FILLED;
 
@@ -98,12 +110,19 @@ static enum use use_of(const char *block, const struct doubling *doubling)
         return use;
 }
 
+/* Whether a block that lives and was begun may be about to be filled: of a single thread's only the newest. */
+static bool may_be_filled(bool is_newest)
+{
+        return is_newest || system_threads() != THREADS_ONE;
+}
+
 /*
- * Whether at least half of the last blocks were filled. Those that live and were begun do not count, and
+ * Whether at least half of the last blocks were filled. Those that live and may be about to be filled do not count, and
  * VERDICT_NONE means that there are no others, as when many threads fill their first blocks at once.
  */
 static enum verdict look(const struct doubling *doubling)
 {
+        unsigned int newest = (load_relaxed(&doubling->given) - 1) % BLOCKS;
         unsigned int filled = 0;
         unsigned int others = 0;
 
@@ -116,7 +135,7 @@ static enum verdict look(const struct doubling *doubling)
                 if (use == USE_UNKNOWN)
                         use = use_of(block, doubling);
                 filled += use == USE_FILLED;
-                others += use == USE_SPARSE;
+                others += use == USE_SPARSE || (use == USE_BEGUN && !may_be_filled(i == newest));
         }
         if (!filled && !others)
                 return VERDICT_NONE;
@@ -152,13 +171,44 @@ bool cleared_are_filled(size_t bytes)
         if (given < LOOK_EACH && (given + 1) * bytes <= BORROWED_BYTES)
                 for (int i = 0; verdict == VERDICT_NONE && i < BORROWED_FROM && number; i++)
                         verdict = verdict_of(&doublings[--number]);
-        return verdict == VERDICT_FILLED;
+        return verdict == VERDICT_FILLED &&
+               load_relaxed(&doublings[doubling_of(bytes)].wasted) < WASTED_MOST;
 }
 
-void cleared_given(void *block, size_t bytes)
+/* A block that was written as a whole has been used so. Relaxed: of two threads that count at once one is forgotten. */
+static void judge(struct doubling *doubling, enum use use)
+{
+        size_t bytes = least_bytes(doubling);
+        uint64_t wasted = load_relaxed(&doubling->wasted);
+
+        if (use == USE_SPARSE)
+                wasted += bytes;
+        else
+                wasted -= min_of(wasted, (uint64_t)bytes >> MENDED_SHIFT);
+        store_relaxed(&doubling->wasted, wasted);
+}
+
+/* A block that still lives gives its place to a newer one. */
+static void judge_live(struct doubling *doubling, unsigned int place)
+{
+        const void *block = load_relaxed(&doubling->block[place]);
+        enum use use;
+
+        if (!block || load_relaxed(&doubling->use[place]) != USE_UNKNOWN ||
+            !load_relaxed(&doubling->written[place]))
+                return;
+        use = use_of(block, doubling);
+        if (use != USE_BEGUN)
+                judge(doubling, use);
+        else if (!may_be_filled(false))
+                judge(doubling, USE_SPARSE);
+}
+
+void cleared_given(void *block, size_t bytes, bool written)
 {
         unsigned int number = doubling_of(bytes);
         struct doubling *doubling = &doublings[number];
+        unsigned int place;
         uint32_t given;
 
         if (number == DOUBLINGS)
@@ -169,8 +219,12 @@ void cleared_given(void *block, size_t bytes)
         /* Its place would be another block's at the next look. */
         if (given > LOOK_EACH && given % LOOK_EACH < LOOK_EACH - BLOCKS)
                 return;
-        store_relaxed(&doubling->use[given % BLOCKS], (uint32_t)USE_UNKNOWN);
-        store_relaxed(&doubling->block[given % BLOCKS], block);
+        place = given % BLOCKS;
+        if (!system_sandbox_was_told())
+                judge_live(doubling, place);
+        store_relaxed(&doubling->use[place], (uint32_t)USE_UNKNOWN);
+        store_relaxed(&doubling->written[place], (uint32_t)written);
+        store_relaxed(&doubling->block[place], block);
 }
 
 void cleared_freed(const void *block, size_t bytes)
@@ -186,6 +240,8 @@ void cleared_freed(const void *block, size_t bytes)
                         enum use use = use_of(block, doubling);
 
                         use = use == USE_FILLED ? USE_FILLED : USE_SPARSE;
+                        if (load_relaxed(&doubling->written[i]))
+                                judge(doubling, use);
                         store_relaxed(&doubling->use[i], (uint32_t)use);
                 }
 }

@@ -21,8 +21,8 @@ enum { WRITTEN_MOST = 256 << 10 };
  * sizes than above WRITTEN_MOST up to 32 MiB, and in a process that may be in a sandbox.
  */
 KMEM_HIDDEN bool cleared_are_filled(size_t bytes);
-/* calloc gives out this block of whole pages, all of it written or not: it may be looked at from now on. */
-KMEM_HIDDEN void cleared_given(void *block, size_t bytes);
+/* calloc gives out this block of whole pages, all of it @written or not: it may be looked at from now on. */
+KMEM_HIDDEN void cleared_given(void *block, size_t bytes, bool written);
 /* The program frees a block of so many bytes, of calloc or not, whose pages are still as it left them. */
 KMEM_HIDDEN void cleared_freed(const void *block, size_t bytes);
 /* The block is about to have so many bytes in place, or to be moved if there is no room. */

@@ -276,6 +276,15 @@ static void *huge_remap_locked(struct huge_block *block, size_t bytes)
         return start;
 }
 
+/* The end of the block goes once the lock is dropped, as that takes as long as there are pages in it. */
+static void huge_cut_locked(struct huge_block *block, size_t bytes, struct huge_victims *victims)
+{
+        victims->mapping[victims->count].start = (char *)(void *)block->start + bytes;
+        victims->mapping[victims->count++].bytes = block->bytes - bytes;
+        add_owned(&live_bytes, bytes - block->bytes);
+        block->bytes = bytes;
+}
+
 /* As huge_resize. *again: the system refused it, but has got kept mappings back since. */
 static void *huge_try_resize(void *address, size_t bytes, bool *again)
 {
@@ -289,9 +298,13 @@ static void *huge_try_resize(void *address, size_t bytes, bool *again)
         if (block && block->bytes == bytes) {
                 start = address;
         } else if (block && (bytes >= MOVE_BYTES || block->bytes < HUGE_BYTES)) {
-                if (bytes > block->bytes)
+                if (bytes < block->bytes) {
+                        huge_cut_locked(block, bytes, &victims);
+                        start = address;
+                } else {
                         kept_make_room_locked(bytes - block->bytes, &victims);
-                start = huge_remap_locked(block, bytes);
+                        start = huge_remap_locked(block, bytes);
+                }
                 refused = !start;
         }
         huge_drop_changed();

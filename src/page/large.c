@@ -44,6 +44,7 @@ static void *heap_alloc(size_t pages, size_t align_pages, bool zero)
         if (!page)
                 return NULL;
         page->state = pages;
+        page->growth = GROWTH_NONE;
         /* Pairs with the load in large_page when a bad pointer is looked up. */
         store_release(&page->kind, PAGE_LARGE);
         return page_address(page);
@@ -117,7 +118,24 @@ void *large_resize(void *address, size_t bytes)
             !pages_resize(page, old_pages, pages))
                 return NULL;
         page->state = pages;
+        /* It has exactly so many pages, so there is no room left. */
+        page->growth = min_of(page->growth, (uint32_t)GROWTH_MOVED);
         return address;
+}
+
+enum large_growth large_growth(const void *block)
+{
+        const struct page *page = large_page(block);
+
+        return page ? page->growth : GROWTH_NONE;
+}
+
+void large_set_growth(void *block, enum large_growth growth)
+{
+        struct page *page = large_page(block);
+
+        if (page)
+                page->growth = growth;
 }
 
 void large_count(struct large_counts *counts)

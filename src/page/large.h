@@ -24,6 +24,15 @@ KMEM_HIDDEN size_t large_size(const void *address);
 /* False if no large block starts at this address; then nothing happened. */
 KMEM_HIDDEN bool large_free(void *address);
 /*
+ * What realloc has done to a block. Growth in small steps would copy a block at each step, where others are in its
+ * way, and leave as many touched holes. So a block that has moved before moves with room behind it.
+ */
+enum large_growth { GROWTH_NONE, GROWTH_MOVED, GROWTH_HAS_ROOM };
+/* GROWTH_NONE also of blocks outside of the heap, which grow by remapping. */
+KMEM_HIDDEN enum large_growth large_growth(const void *block);
+/* realloc has copied the content to this block. */
+KMEM_HIDDEN void large_set_growth(void *block, enum large_growth growth);
+/*
  * Gives the block a new size: in place, by remapping (huge to huge), or NULL if the caller
  * must copy. Content up to the smaller size is kept. Blocks never shrink below a page.
  */

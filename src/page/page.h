@@ -70,6 +70,7 @@ struct page {
         union {
                 uint32_t length; /* free: pages of the run, in its first and its last page */
                 uint32_t slot;   /* slob: index of the cache that the block's object is of */
+                uint32_t growth; /* large: enum large_growth */
                 struct {
                         uint32_t list_objects : 24; /* slub: free objects counted when slabs joined
                                                        a CPU partial list, from here on; on a node

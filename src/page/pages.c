@@ -292,7 +292,7 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
                 clear_touched(page, count, &bits);
         else if (!zero)
                 cleared_make_zero(page_address(page), count);
-        cleared_given(page_address(page), count << PAGE_SHIFT);
+        cleared_given(page_address(page), count << PAGE_SHIFT, write_all);
         return page;
 }
 

@@ -85,22 +85,31 @@ static void range_purge_locked(struct zone *zone, uint32_t first, size_t pages)
         }
 }
 
+/* Touched pages that a pass gave back, and those that the system refused to take (locked memory). */
+struct purged {
+        size_t pages, refused;
+};
+
+static size_t tried(const struct purged *purged)
+{
+        return purged->pages + purged->refused;
+}
+
 /*
- * Purges up to @most pages of a free run; drops the zone's lock meanwhile. Returns how many touched
- * pages they had. If the system refuses some (locked memory), the pages behind them follow, and the
- * run counts as freed at @retry_time; so does a run that contains no whole touched page of the
- * system.
+ * Purges pages of a free run until @most were tried in all; drops the zone's lock meanwhile. If the system refuses
+ * some, the pages behind them follow, and the run counts as freed at @retry_time; so does a run that contains no
+ * whole touched page of the system.
  */
-static size_t run_purge_locked(struct zone *zone, struct page *run, size_t most,
-                               uint64_t retry_time)
+static void run_purge_locked(struct zone *zone, struct page *run, size_t most, uint64_t retry_time,
+                             struct purged *purged)
 {
         uint64_t time_freed = run_time(run);
         uint32_t from = page_number(run);
-        size_t purged = 0;
 
-        while (purged < most) {
+        while (tried(purged) < most) {
                 size_t pages, touched, refused;
-                uint32_t first = run_cut_touched_locked(zone, run, from, most - purged, &pages);
+                uint32_t first =
+                        run_cut_touched_locked(zone, run, from, most - tried(purged), &pages);
 
                 if (first == 0)
                         break;
@@ -112,14 +121,14 @@ static size_t run_purge_locked(struct zone *zone, struct page *run, size_t most,
                 add_owned(&zone->limbo_touched_pages, -touched);
                 refused = touched_count_locked(first, pages);
                 zone->purged_pages += touched - refused;
-                purged += touched - refused;
+                purged->pages += touched - refused;
+                purged->refused += refused;
                 run = range_add_locked(zone, first, pages, time_freed);
                 if (refused == 0)
-                        return purged;
+                        return;
                 from = first + (uint32_t)pages;
         }
         run_postpone_locked(zone, run, retry_time);
-        return purged;
 }
 
 /* When the next run that is purged unasked will be due, UINT64_MAX if there is none. */
@@ -165,7 +174,7 @@ static void delay_judge_locked(struct zone *zone, uint64_t now)
 static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min, size_t most)
 {
         struct page *run = NULL;
-        size_t purged = 0;
+        struct purged purged = {0};
         uint64_t delay;
 
         if (!lock_try(&purge_lock))
@@ -174,17 +183,20 @@ static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min, 
         kept_free_locked(zone);
         delay_judge_locked(zone, now);
         delay = min_of(zone_delay_ms(zone), now);
-        while (purged < most && (run = run_due_locked(zone, pages_min, now - delay)))
-                purged += run_purge_locked(zone, run, most - purged, now + 1);
+        while (tried(&purged) < most && (run = run_due_locked(zone, pages_min, now - delay)))
+                run_purge_locked(zone, run, most, now + 1, &purged);
+        if (purged.refused > purged.pages)
+                store_relaxed(&zone->delay_ms,
+                              min_of(2 * zone_delay_ms(zone), options.purge_delay * LONGEST));
         if (run)
                 store_relaxed(&zone->moved_since_check, (size_t)CHECK_PAGES - PENDING_PAGES);
         if (!zone->given_back)
                 zone->judge_from = now;
-        zone->given_back += purged;
+        zone->given_back += purged.pages;
         store_relaxed(&zone->purge_at, run ? now + 1 : next_due_locked(zone, zone_delay_ms(zone)));
         zone_drop_changed(zone);
         lock_drop(&purge_lock);
-        return purged;
+        return purged.pages;
 }
 
 uint64_t pages_delay_ms(void)
@@ -268,7 +280,7 @@ size_t pages_held(void)
 /* Purges the zone's free pages, as long as more than @keep pages remain in all zones. */
 static size_t zone_purge_all_locked(struct zone *zone, size_t keep, uint64_t now)
 {
-        size_t purged = 0;
+        struct purged purged = {0};
         size_t touched;
 
         while ((touched = pages_free_touched()) > keep) {
@@ -278,9 +290,9 @@ static size_t zone_purge_all_locked(struct zone *zone, size_t keep, uint64_t now
 
                 if (!run)
                         break;
-                purged += run_purge_locked(zone, run, most, now + 1);
+                run_purge_locked(zone, run, tried(&purged) + most, now + 1, &purged);
         }
-        return purged;
+        return purged.pages;
 }
 
 size_t pages_purge_all(size_t keep_bytes)

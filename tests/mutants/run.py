@@ -44,7 +44,7 @@ FLAGS = [
 
 WALKERS = ["unit/walker.c", "unit/walk_slab.c", "unit/slob_walk.c"]
 
-PAGE_WRAPS = ["commit", "map", "page_bytes", "purge", "remap", "time_ms"]
+PAGE_WRAPS = ["commit", "faults", "map", "page_bytes", "purge", "remap", "time_ms"]
 ZONE_WRAPS = [*PAGE_WRAPS, "bind", "current_node", "near_node"]
 
 # What a program consists of besides the library: sources under tests/, link arguments.

@@ -378,6 +378,55 @@ static void child_realloc_stays(void)
         check(is_filled(block, 6, 1 << 20));
 }
 
+/*
+ * A block that grows in small steps, with other blocks in its way, moves a few times only, and leaves its room where it
+ * shrinks.
+ */
+static void child_realloc_grows(void)
+{
+        enum {
+                FIRST = 1100 << 10,
+                LAST = 12 << 20,
+                STEP = 4 << 10,
+                OTHERS = 3000,
+                MOVES_MOST = 20
+        };
+        static void *others[OTHERS];
+        size_t size = FIRST;
+        char *block = malloc(hide(size));
+        unsigned int moves = 0;
+        unsigned int count = 0;
+        size_t room;
+
+        check(block != NULL);
+        memset(block, 7, size);
+        while (size < LAST) {
+                char *grown = realloc(block, size + STEP);
+
+                check(grown != NULL && grown[0] == 7 && grown[size - 1] == 7);
+                memset(grown + size, 7, STEP);
+                size += STEP;
+                moves += grown != block;
+                block = grown;
+                check((others[count++] = malloc(hide(2000 << 10))) != NULL);
+        }
+        check(moves <= MOVES_MOST);
+        room = malloc_usable_size(block) - size;
+        check(room <= size / 4);
+        /* Half of it goes back at once. */
+        block = realloc(block, size / 2);
+        check(block && malloc_usable_size(block) <= size / 2 + system_page_bytes());
+        free(block);
+        while (count)
+                free(others[--count]);
+}
+
+static void realloc_grows_with_room(void **state)
+{
+        child_passes("realloc_grows", "engine=slub");
+        child_passes("realloc_grows", "engine=slab");
+}
+
 static void realloc_stays(void **state)
 {
         child_passes("realloc_stays", "memory_limit=8M");
@@ -485,9 +534,22 @@ static void child_zeroed_by_use(void)
         free(zeroed_block(SIZE, true));
 }
 
+static void *ends_at_once(void *argument)
+{
+        return argument;
+}
+
+static void have_had_threads(void)
+{
+        pthread_t thread;
+
+        check_equal(pthread_create(&thread, NULL, ends_at_once, NULL), 0);
+        pthread_join(thread, NULL);
+}
+
 /*
- * Blocks that the program has begun to fill say nothing while they live. The first of a doubling are used as those
- * of half the size.
+ * Blocks that a program of several threads has begun to fill say nothing while they live. The first of a doubling
+ * are used as those of half the size.
  */
 static void child_zeroed_begun(void)
 {
@@ -495,6 +557,7 @@ static void child_zeroed_begun(void)
         char *smaller = zeroed_block(SIZE / 2, false);
         char *blocks[NEXT_LOOK + 1];
 
+        have_had_threads();
         memset(smaller, 7, SIZE / 2);
         for (int i = 0; i < FIRST; i++) {
                 blocks[i] = zeroed_block(SIZE, true);
@@ -508,6 +571,51 @@ static void child_zeroed_begun(void)
         for (int i = 0; i <= NEXT_LOOK; i++)
                 free(blocks[i]);
         free(smaller);
+}
+
+/* A single thread may be about to fill its newest block only. */
+static void child_zeroed_begun_alone(void)
+{
+        enum { SIZE = 2 << 20, BLOCKS = 6, WRITTEN = 2 };
+        char *smaller = zeroed_block(SIZE / 2, false);
+        char *blocks[BLOCKS];
+
+        memset(smaller, 7, SIZE / 2);
+        for (int i = 0; i < BLOCKS; i++) {
+                blocks[i] = zeroed_block(SIZE, i < WRITTEN);
+                blocks[i][0] = 7;
+        }
+        for (int i = 0; i < BLOCKS; i++)
+                free(blocks[i]);
+        free(smaller);
+}
+
+/* A program that fills one block and uses the beginning of the next, in turn, has few of these written. */
+static void child_zeroed_for_nothing(void)
+{
+        enum { SIZE = 3 << 20, BLOCKS = 60, WRITTEN_MOST_BLOCKS = 20 };
+        static char *kept[BLOCKS];
+        int written = 0;
+
+        for (int i = 0; i < BLOCKS; i++) {
+                char *filled = calloc(1, hide(SIZE));
+
+                check(filled != NULL);
+                memset(filled, 7, SIZE);
+                __asm__ volatile(""
+                                 :
+                                 : "r"(filled)
+                                 : "memory"); /* else nothing is written before free */
+                kept[i] = calloc(1, hide(SIZE));
+                check(kept[i] != NULL);
+                written += resident_bytes(kept[i], SIZE) == SIZE;
+                kept[i][0] = 7;
+                free(filled);
+                heap_trim(0);
+        }
+        check(written <= WRITTEN_MOST_BLOCKS);
+        for (int i = 0; i < BLOCKS; i++)
+                free(kept[i]);
 }
 
 /* Blocks are not written for what the program did with much smaller ones, nor many bytes for it. */
@@ -524,6 +632,7 @@ static void child_zeroed_far_from_filled(void)
                 blocks[1][i] = zeroed_block(8 * SIZE, false); /* three doublings above */
                 blocks[1][i][0] = 7;
         }
+        memset(blocks[1][1], 7, 8 * SIZE);
         memset(blocks[1][2], 7, 8 * SIZE);
         for (int i = 0; i < 3; i++) {
                 blocks[2][i] = zeroed_block(7 << 20, i < TOGETHER / (7 << 20));
@@ -618,6 +727,8 @@ static void zeroed_by_use(void **state)
         child_passes("zeroed_by_new_use", "thp=never");
         child_passes("zeroed_first_of_doubling", "thp=never");
         child_passes("zeroed_begun", "thp=never");
+        child_passes("zeroed_begun_alone", "thp=never");
+        child_passes("zeroed_for_nothing", "thp=never");
         child_passes("zeroed_far_from_filled", "thp=never");
         child_passes("zeroed_resized", "thp=never");
         child_passes("zeroed_looks_once", "thp=never");
@@ -1758,11 +1869,14 @@ int main(int argc, char **argv)
                 {"grows_after_a_peak", child_grows_after_a_peak},
                 {"realloc_appends", child_realloc_appends},
                 {"realloc_stays", child_realloc_stays},
+                {"realloc_grows", child_realloc_grows},
                 {"zeroed_by_use", child_zeroed_by_use},
                 {"zeroed_by_new_use", child_zeroed_by_new_use},
                 {"zeroed_first_of_doubling", child_zeroed_first_of_doubling},
                 {"classes_of_pages", child_classes_of_pages},
                 {"zeroed_begun", child_zeroed_begun},
+                {"zeroed_begun_alone", child_zeroed_begun_alone},
+                {"zeroed_for_nothing", child_zeroed_for_nothing},
                 {"zeroed_far_from_filled", child_zeroed_far_from_filled},
                 {"zeroed_resized", child_zeroed_resized},
                 {"zeroed_looks_once", child_zeroed_looks_once},
@@ -1792,6 +1906,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(realloc_shrinks_into_its_class),
                 cmocka_unit_test(usable_sizes),
                 cmocka_unit_test(realloc_stays),
+                cmocka_unit_test(realloc_grows_with_room),
                 cmocka_unit_test(beyond_the_reservation),
                 cmocka_unit_test(resting_elsewhere),
                 cmocka_unit_test(frees_are_interchangeable),

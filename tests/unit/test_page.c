@@ -941,9 +941,37 @@ static void test_refused_purge(void **state)
         assert_int_equal(zones[0].free_touched_pages, CHUNK_PAGES);
         model_check_all();
         system_wrap_allow_all();
-        system_wrap.now_ms += 101;
+        system_wrap.now_ms += 2 * 100 + 1; /* the delay is doubled */
         purge_all_due();
         assert_int_equal(zones[0].free_touched_pages, 0);
+        model_check_all();
+}
+
+/* Where many runs are refused, a call asks for some of them, and the next pass over them comes later. */
+static void test_refused_runs(void **state)
+{
+        enum { RUNS = 400, PAGES = PURGE_PAGES, CALLS_MOST = 2 * RUNS };
+        static struct page *runs[2 * RUNS];
+        uint64_t delay;
+        size_t calls;
+
+        (void)state;
+        skip_on_larger_pages();
+        for (int i = 0; i < 2 * RUNS; i++)
+                assert_non_null(runs[i] = pages_alloc_exact(PAGES, 1, NULL));
+        for (int i = 0; i < 2 * RUNS; i += 2)
+                pages_free_exact(runs[i], PAGES);
+        system_wrap.calls_left[CALL_PURGE] = 0;
+        system_wrap.now_ms += 101;
+        delay = pages_delay_ms();
+        calls = system_wrap.calls_made[CALL_PURGE];
+        pages_purge_due();
+        assert_int_in_range(system_wrap.calls_made[CALL_PURGE] - calls, 1, CALLS_MOST);
+        assert_true(pages_delay_ms() > delay);
+        system_wrap_allow_all();
+        for (int i = 1; i < 2 * RUNS; i += 2)
+                pages_free_exact(runs[i], PAGES);
+        assert_true(pages_purge_all(0) > 0);
         model_check_all();
 }
 
@@ -1305,6 +1333,7 @@ int main(void)
                 cmocka_unit_test_setup(test_purge_at_once, heap_start),
                 cmocka_unit_test_setup(test_frees_purge, heap_start),
                 cmocka_unit_test_setup(test_refused_purge, heap_start),
+                cmocka_unit_test_setup(test_refused_runs, heap_start),
                 cmocka_unit_test_setup(test_purge_around_locked_pages, heap_start),
                 cmocka_unit_test_setup(test_purge_in_larger_system_pages, heap_start),
                 cmocka_unit_test_setup(test_no_figures_without_a_registry, heap_start),
