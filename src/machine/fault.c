@@ -73,14 +73,6 @@ struct fault_action fault_action(void)
         return actions[load_acquire(&newest)];
 }
 
-void fault_set_action(const struct fault_action *action)
-{
-        uint32_t place = add_relaxed(&drawn, 1) % ACTIONS;
-
-        actions[place] = *action;
-        store_release(&newest, place);
-}
-
 bool fault_is_watched(void)
 {
         return load_acquire(&looker) != NULL;
@@ -129,7 +121,7 @@ static void end_by_default(const siginfo_t *info)
 static void pass_on(siginfo_t *info, void *context)
 {
         struct fault_action action = fault_action();
-        uint64_t own = (uint64_t)1 << (SIGSEGV - 1);
+        uint64_t own = fault_mask(SIGSEGV);
 
         if (action.handler.plain == SIG_IGN && info->si_code <= 0)
                 return;
@@ -163,6 +155,45 @@ static void handle(int number, siginfo_t *info, void *context)
         pass_on(info, context);
 }
 
+/* One that the program ignores would interrupt nothing, whatever the flags that came with it. */
+static bool is_restarting(const struct fault_action *action)
+{
+        return action->handler.plain == SIG_IGN || action->flags & SA_RESTART;
+}
+
+/* Has the kernel call ours, in the manner of the program's newest action. */
+static bool install(void)
+{
+        struct fault_action action;
+        uint32_t place;
+        bool done;
+
+        /* Another thread's change may have come between, and its call to the kernel before ours. */
+        do {
+                place = load_acquire(&newest);
+                action = actions[place];
+                done = kernel_set((void *)handle,
+                                  SA_SIGINFO | SA_ONSTACK |
+                                          (is_restarting(&action) ? SA_RESTART : 0));
+        } while (place != load_acquire(&newest));
+        return done;
+}
+
+void fault_set_action(const struct fault_action *action)
+{
+        uint32_t place;
+
+        /* A program that has read ours past libc's calls gives it back: it means what was before. */
+        if (action->handler.full != handle) {
+                place = add_relaxed(&drawn, 1) % ACTIONS;
+                actions[place] = *action;
+                /* As the kernel does. */
+                actions[place].mask &= ~(fault_mask(SIGKILL) | fault_mask(SIGSTOP));
+                store_release(&newest, place);
+        }
+        install();
+}
+
 bool fault_watch(void (*look)(const struct fault *fault))
 {
         struct kernel_action old = {0};
@@ -178,5 +209,5 @@ bool fault_watch(void (*look)(const struct fault *fault))
         };
         /* Release: the action is there. Partner: fault_is_watched. */
         store_release(&looker, look);
-        return kernel_set((void *)handle, SA_SIGINFO | SA_ONSTACK | SA_RESTART);
+        return install();
 }

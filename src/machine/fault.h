@@ -4,7 +4,8 @@
  *
  *  FAULT-CHAIN-1  Once fault_watch has been called, the kernel's handler is ours. A handler that the
  *                 program had, or sets later by libc (malloc/signals.c), is kept beside it: the
- *                 program reads back what it set, and ours calls it.
+ *                 program reads back what it set, and ours calls it. Whether a signal that
+ *                 is sent restarts system calls is as with the program's handler alone.
  *  FAULT-CHAIN-2  A fault without a handler of the program ends the process as if there were no
  *                 handler at all: ours restores the default, and the instruction faults again.
  *
@@ -28,6 +29,12 @@ struct fault_action {
         int flags;
         uint64_t mask;
 };
+
+/* The kernel's mask of one signal. */
+static inline uint64_t fault_mask(int number)
+{
+        return (uint64_t)1 << (number - 1);
+}
 
 struct fault {
         uintptr_t address;

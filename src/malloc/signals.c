@@ -99,7 +99,15 @@ KMEM_PUBLIC handler_function signal(int number, handler_function handler)
 
         if (likely(!is_watched(number)))
                 return real_signal(number, handler);
+        if (handler == SIG_ERR) {
+                errno = EINVAL;
+                return SIG_ERR;
+        }
         before = fault_action();
-        fault_set_action(&(struct fault_action){.handler.plain = handler, .flags = SA_RESTART});
+        fault_set_action(&(struct fault_action){
+                .handler.plain = handler,
+                .flags = SA_RESTART,
+                .mask = fault_mask(SIGSEGV),
+        });
         return before.handler.plain;
 }

@@ -151,6 +151,8 @@ WITHOUT_MALLOC = {name for name in PROGRAMS if name.startswith("test_")} - {
     "test_malloc",
     "test_hardened",
 }
+# Files of malloc that they have all the same.
+WITH_FILES = {"test_guards": {"src/malloc/signals.c"}}
 
 
 LEFT_OUT = {"lab", "urcu", "simulator", "unwind.c", "older_libc.c", "newer_names.c"}
@@ -212,7 +214,9 @@ class Tree:
         objects = [self.objects[f"tests/{source}"] for source in sources]
         for source, compiled in self.objects.items():
             library = source.startswith("src/")
-            if library and not (program in WITHOUT_MALLOC and source.startswith("src/malloc/")):
+            malloc = source.startswith("src/malloc/")
+            left_out = malloc and source not in WITH_FILES.get(program, set())
+            if library and not (program in WITHOUT_MALLOC and left_out):
                 objects.append(compiled)
         commands = [["gcc", "-pthread", *map(str, objects), *arguments, "-o", str(made)]]
         for name, source, flags in OPENED.get(program, []):

@@ -2,7 +2,8 @@
 /*
  * Sampled guards: each kind of fault at several sizes ends the process by SIGSEGV, or is found by the
  * free, with a report that names it; guarded objects are otherwise objects like any other. In
- * children in which every allocation is guarded.
+ * children in which every allocation is guarded. Calls of signal and sigaction are those of
+ * malloc/signals.c.
  */
 #define _GNU_SOURCE
 #include "child.h"
@@ -398,6 +399,123 @@ static void on_alternate_stack_child(void)
         *first_behind(at_end(100), 100) = 1;
 }
 
+static volatile sig_atomic_t caught;
+
+static void catch_it(int number)
+{
+        caught += number == SIGSEGV;
+}
+
+static void set_handler(void (*handler)(int), int flags)
+{
+        struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+
+        sigemptyset(&action.sa_mask);
+        check_equal(sigaction(SIGSEGV, &action, NULL), 0);
+}
+
+struct sender {
+        pthread_t reader;
+        int to;
+        int signals;
+        bool came_out;
+};
+
+static void *send_signals(void *argument)
+{
+        struct sender *sender = argument;
+
+        for (int i = 0; i < sender->signals; i++) {
+                if (__atomic_load_n(&sender->came_out, __ATOMIC_RELAXED))
+                        return NULL;
+                pthread_kill(sender->reader, SIGSEGV);
+                system_sleep_ns(1000000);
+        }
+        check_equal(write(sender->to, "x", 1), 1);
+        return NULL;
+}
+
+/* Whether a read is interrupted by one of so many signals, a millisecond apart. */
+static bool is_interrupted(int signals)
+{
+        struct sender sender = {.reader = pthread_self(), .signals = signals};
+        pthread_t thread;
+        int ends[2], error;
+        ssize_t got;
+        char byte;
+
+        check_equal(pipe(ends), 0);
+        sender.to = ends[1];
+        check_equal(pthread_create(&thread, NULL, send_signals, &sender), 0);
+        got = read(ends[0], &byte, 1);
+        error = errno;
+        __atomic_store_n(&sender.came_out, true, __ATOMIC_RELAXED);
+        pthread_join(thread, NULL);
+        close(ends[0]);
+        close(ends[1]);
+        check(got == 1 || (got == -1 && error == EINTR));
+        return got == -1;
+}
+
+/* A signal that is sent interrupts a system call if the program's handler is without SA_RESTART. */
+static void interrupts_child(void)
+{
+        enum { MANY = 3000, FEW = 20 };
+
+        set_handler(catch_it, 0);
+        check(kmalloc(64, GFP_KERNEL));
+        check_equal(kmem_attr_write("kmalloc-64", "guard_sampling", "1"), 0);
+        check_equal(kmem_attr_write("kmalloc-64", "sheaf_capacity", "0"), 0);
+        at_end(64);
+        check(fault_is_watched());
+        check(is_interrupted(MANY));
+        set_handler(catch_it, SA_RESTART);
+        caught = 0;
+        check(!is_interrupted(FEW));
+        check(caught > 0);
+        set_handler(catch_it, 0);
+        check(is_interrupted(MANY));
+        /* It returns at once, but the kernel would not even call it. */
+        set_handler(SIG_IGN, 0);
+        check(!is_interrupted(FEW));
+        check(signal(SIGSEGV, catch_it) == SIG_IGN);
+        check(!is_interrupted(FEW));
+}
+
+/* The program reads back what libc and the kernel would tell it. */
+static void told_child(void)
+{
+        struct sigaction action = {.sa_handler = catch_it}, old;
+
+        at_end(100);
+        check(signal(SIGSEGV, catch_it) == SIG_DFL);
+        errno = 0;
+        check(signal(SIGSEGV, SIG_ERR) == SIG_ERR);
+        check_equal(errno, EINVAL);
+        check_equal(sigaction(SIGSEGV, NULL, &old), 0);
+        check(old.sa_handler == catch_it);
+        check_equal(old.sa_flags, SA_RESTART);
+        check(sigismember(&old.sa_mask, SIGSEGV) == 1 && !sigismember(&old.sa_mask, SIGBUS));
+        sigfillset(&action.sa_mask);
+        check_equal(sigaction(SIGSEGV, &action, NULL), 0);
+        check_equal(sigaction(SIGSEGV, NULL, &old), 0);
+        check(!sigismember(&old.sa_mask, SIGKILL) && !sigismember(&old.sa_mask, SIGSTOP));
+        check(sigismember(&old.sa_mask, SIGSEGV) == 1 && sigismember(&old.sa_mask, SIGUSR1) == 1);
+}
+
+/* What sysv_signal says is ours, as it goes past malloc/signals.c. */
+static void given_back_child(void)
+{
+        void (*ours)(int);
+
+        at_end(100);
+        check(signal(SIGSEGV, own_handler) == SIG_DFL);
+        ours = sysv_signal(SIGSEGV, SIG_DFL);
+        check(ours != own_handler);
+        check(signal(SIGSEGV, ours) == own_handler);
+        *first_behind(at_end(100), 100) = 1;
+}
+
 /* ---- Several threads and processes ---------------------------------------------------------------- */
 
 static void *exchange[8];
@@ -647,6 +765,9 @@ static const struct child_case cases[] = {
         {"handler_before", handler_before_child},
         {"handler_alone", handler_alone_child},
         {"on_alternate_stack", on_alternate_stack_child},
+        {"interrupts", interrupts_child},
+        {"told", told_child},
+        {"given_back", given_back_child},
         {"threads", threads_child},
         {"fork", fork_child},
         {"fork_storm", fork_storm_child},
@@ -811,6 +932,12 @@ static void test_handlers(void **state)
         if (!WIFEXITED(result.status) || WEXITSTATUS(result.status) != 43)
                 explain("on_alternate_stack", "exit status 43");
         reports("on_alternate_stack", "kmem: overflow: a");
+        child_passes("interrupts", "engine=slub,registry=off,classes=kernel");
+        child_passes("told", EVERY);
+        child_run("given_back", EVERY, &result);
+        if (!WIFEXITED(result.status) || WEXITSTATUS(result.status) != 42)
+                explain("given_back", "exit status 42");
+        reports("given_back", "kmem: overflow: a");
 }
 
 static void test_threads(void **state)
