@@ -775,6 +775,11 @@ int kmem_slabinfo_write(const char *line);
  * @metadata_bytes, @metadata_used_bytes: mapped for the library's own records, and in use
  * @objects_taken: objects that left back ends for the program or for sheaves, since the start
  * @large_taken: large and huge blocks handed out since the start
+ *
+ * With protect=hardened all blocks of malloc and kmalloc, large ones too, count as objects in use, and
+ * their bytes by stride, or for large ones by the size asked for. The rest of their slabs, with freed
+ * blocks that wait, is in @object_bytes_free; they are in no figure of slabs, free objects, large or
+ * huge blocks, or pages.
  */
 struct kmem_stats {
         size_t size;

@@ -64,7 +64,8 @@ inline void *allocate_pages(std::size_t bytes, std::size_t align) noexcept
 }
 
 // Memory by size, for kfree; nullptr without memory. kmalloc aligns blocks of a power of two to
-// their size, up to a page (S8-25); any other block may happen to lie right.
+// their size, up to a page (S8-25); any other block may happen to lie right. The library may be
+// older than this header, so the second block is looked at, too, and pages are the last way.
 inline void *allocate_block(std::size_t bytes, std::size_t align) noexcept
 {
         void *block;
@@ -79,7 +80,11 @@ inline void *allocate_block(std::size_t bytes, std::size_t align) noexcept
         if (is_aligned(block, align)) // also nullptr
                 return block;
         kfree(block);
-        return kmalloc(power_of_two_from(bytes < align ? align : bytes), quietly);
+        block = kmalloc(power_of_two_from(bytes < align ? align : bytes), quietly);
+        if (is_aligned(block, align))
+                return block;
+        kfree(block);
+        return allocate_pages(bytes, align);
 }
 
 [[noreturn]] inline void throw_errno(const char *what)

@@ -201,7 +201,7 @@ KMEM_PUBLIC size_t kmalloc_size_roundup(size_t size)
         if (size == 0 || size > round_down(KMALLOC_MAX_SIZE, PAGE_SIZE) || !heap_ready())
                 return size;
         if (hardened_is_on())
-                return hardened_round(size, 1);
+                return hardened_round(size, hardened_kmalloc_align(size));
         if (size > class_bytes_max())
                 return round_up(size, PAGE_SIZE);
         cache = class_cache(CLASS_KMALLOC, size);

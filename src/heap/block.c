@@ -161,6 +161,12 @@ static KMEM_NOINLINE void *alloc_hardened_slow(size_t size, size_t align, enum b
         return recorded(hardened_alloc(size, align, form), size, site);
 }
 
+/* The alignment of a hardened block in bytes, for a request that names none. */
+static inline size_t hardened_align(enum class_table table, size_t size)
+{
+        return table == CLASS_KMALLOC ? hardened_kmalloc_align(size) : 1;
+}
+
 /* A hardened block, which reads as zero in any case. Its calls are jumps, as it is on the way of every block. */
 static inline void *alloc_hardened(enum class_table table, size_t size, size_t align,
                                    const void *site)
@@ -185,7 +191,7 @@ static KMEM_NOINLINE void *alloc_plain(enum class_table table, size_t size, bool
 void *block_alloc(enum class_table table, size_t size, bool zero, const void *site)
 {
         if (hardened_is_on())
-                return alloc_hardened(table, size, 1, site);
+                return alloc_hardened(table, size, hardened_align(table, size), site);
         return alloc_plain(table, size, zero, site);
 }
 
@@ -249,7 +255,7 @@ static void *alloc_accounted(size_t size, gfp_t flags)
 void *block_alloc_accounted(size_t size, gfp_t flags, const void *site)
 {
         if (hardened_is_on())
-                return alloc_hardened(CLASS_KMALLOC, size, 1, site);
+                return alloc_hardened(CLASS_KMALLOC, size, hardened_kmalloc_align(size), site);
         return recorded(alloc_accounted(size, flags), size, site);
 }
 
@@ -540,10 +546,10 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
 }
 
 /* Recordings have a resize as a free and an allocation. */
-static void *resize_hardened(void *block, size_t size, const void *site)
+static void *resize_hardened(enum class_table table, void *block, size_t size, const void *site)
 {
         struct record_event *event = is_recording() ? record_draw() : NULL;
-        void *resized = hardened_resize(block, size, "realloc");
+        void *resized = hardened_resize(block, size, hardened_align(table, size), "realloc");
 
         if (event && resized)
                 record_free_at(event, block, site);
@@ -566,7 +572,7 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
         void *moved;
 
         if (hardened_is_on() && !cache)
-                return resize_hardened(block, size, site);
+                return resize_hardened(table, block, size, site);
         if (cache) {
                 /* Keep the object unless it is too small, or half of it would lie idle. */
                 if (size <= old && (size >= old / 2 || class_bytes(table, size) == old))
@@ -602,7 +608,7 @@ void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags, 
         void *moved = NULL;
 
         if (hardened_is_on() && !cache_of(block))
-                return resize_hardened(block, size, site);
+                return resize_hardened(CLASS_KMALLOC, block, size, site);
         if (!cache_of(block) && size > class_bytes_max())
                 moved = resize_large(block, size, site);
         if (moved)

@@ -45,15 +45,18 @@ size_t cache_free_parts(struct kmem_cache *cache, size_t part_bytes, bool due_on
         return bytes;
 }
 
-/* Large hardened blocks count as objects, too: they are in none of the figures of pages. */
+/* Large hardened blocks count as objects, too: they are in none of the figures of pages, nor in slabs. */
 static void add_hardened(struct heap_totals *totals)
 {
+        uint64_t in_slabs;
+
         hardened_count(&totals->hardened);
         totals->objects_inuse += totals->hardened.blocks;
         totals->objects_taken += totals->hardened.taken;
         totals->bytes_inuse += totals->hardened.bytes;
-        totals->bytes_free += totals->hardened.slab_bytes -
-                              min_of(totals->hardened.bytes, totals->hardened.slab_bytes);
+        in_slabs = totals->hardened.bytes - totals->hardened.large_bytes;
+        totals->bytes_free +=
+                totals->hardened.slab_bytes - min_of(in_slabs, totals->hardened.slab_bytes);
 }
 
 void heap_total(struct heap_totals *totals)

@@ -72,12 +72,18 @@ KMEM_PUBLIC int malloc_trim(size_t keep)
         return bytes > 0;
 }
 
+/* Hardened blocks (protect=hardened) have memory of their own beside the heap's pages. */
+static size_t hardened_system_bytes(const struct heap_totals *totals)
+{
+        return totals->hardened.slab_bytes + totals->hardened.large_bytes;
+}
+
 /* Bounds each part by the whole: threads that work meanwhile could make it larger. */
 static struct mallinfo2 info_of(const struct heap_totals *totals)
 {
         size_t pages = totals->pages.used_pages + totals->pages.free_touched_pages;
         struct mallinfo2 info = {
-                .arena = pages * PAGE_SIZE,
+                .arena = pages * PAGE_SIZE + hardened_system_bytes(totals),
                 .ordblks = totals->objects_free,
                 .hblks = totals->large.huge_blocks,
                 .hblkhd = totals->large.huge_bytes,
@@ -96,6 +102,9 @@ static struct mallinfo2 info_of(const struct heap_totals *totals)
  * pages, so that the two add up to the arena, as with glibc; keepcost: free touched pages, a part
  * of fordblks; ordblks: free objects in slabs and sheaves; hblks, hblkhd: huge mappings and their
  * bytes, which are in none of the others. smblks, usmblks and fsmblks are 0.
+ *
+ * With protect=hardened the slabs and the large blocks of its back end are a part of the arena: its
+ * blocks of any size of uordblks, the rest of the slabs of fordblks. Its free objects are in no count.
  */
 KMEM_PUBLIC struct mallinfo2 mallinfo2(void)
 {
@@ -237,7 +246,8 @@ static void print_soft_limit(FILE *stream)
 
 /*
  * Writes XML like glibc's, with a <size> for each cache, and bytes in use besides glibc's figures.
- * The figures are mallinfo2's; the maximum from the system is the size that the heap has grown to.
+ * The figures are mallinfo2's; the maximum from the system is the size that the heap has grown to, and
+ * what hardened blocks have now.
  * @flags must be 0, else EINVAL. Returns 0, or -1 with errno.
  */
 KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
@@ -245,6 +255,7 @@ KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
         struct heap_totals totals;
         struct mallinfo2 info;
         char whole[400];
+        size_t grown;
 
         if (flags != 0) {
                 errno = EINVAL;
@@ -256,14 +267,13 @@ KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
         }
         heap_total(&totals);
         info = info_of(&totals);
+        grown = totals.pages.accessible_pages * PAGE_SIZE + hardened_system_bytes(&totals);
         text_print(whole, sizeof(whole),
                    "<system type=\"current\" size=\"%zu\"/>\n"
                    "<system type=\"max\" size=\"%zu\"/>\n"
                    "<aspace type=\"total\" size=\"%zu\"/>\n"
                    "<aspace type=\"mprotect\" size=\"%zu\"/>\n",
-                   info.arena, totals.pages.accessible_pages * PAGE_SIZE,
-                   totals.pages.accessible_pages * PAGE_SIZE,
-                   totals.pages.accessible_pages * PAGE_SIZE);
+                   info.arena, grown, grown, grown);
         fprintf(stream, "<malloc version=\"1\" allocator=\"libkmem\">\n<heap nr=\"0\">\n<sizes>\n");
         print_sizes(stream);
         if (totals.hardened.waiting_bytes_max)

@@ -2,6 +2,36 @@
 //
 // kmem.hpp: typed caches, the allocator under standard containers, and the memory resource. With an
 // argument an object is left in a cache that ends, which is to be reported.
+#include <kmem.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kmem {
+namespace detail {
+
+inline bool crooked;
+
+// kmem.hpp calls this in place of kmalloc, which it is, unless `crooked`: then blocks that 64 bytes have
+// room in are not aligned to 64.
+inline void *kmalloc(std::size_t bytes, gfp_t flags)
+{
+        void *tried[100] = {};
+        std::size_t count = 0;
+
+        if (!crooked || bytes > 96)
+                return ::kmalloc(bytes, flags);
+        do {
+                tried[count] = ::kmalloc(96, flags);
+        } while (reinterpret_cast<std::uintptr_t>(tried[count]) % 64 == 0 && ++count < 99);
+        for (std::size_t i = 0; i < count; i++)
+                kfree(tried[i]);
+        return tried[count];
+}
+
+} // namespace detail
+} // namespace kmem
+
 #include <kmem.hpp>
 
 #include <cstdio>
@@ -229,6 +259,30 @@ static void check_resource()
         CHECK(throws<std::bad_alloc>([&] { (void)resource->allocate(1, 8388608); }));
 }
 
+// Many blocks at once lie at many places, some of which are right by accident.
+static void check_alignment()
+{
+        struct block {
+                void *memory;
+                std::size_t bytes, align;
+        };
+        std::pmr::memory_resource *resource = kmem::resource();
+        std::vector<block> blocks;
+
+        for (std::size_t align = 8; align <= 8192; align *= 2)
+                for (std::size_t bytes = 1; bytes < 10000; bytes += bytes < 300 ? 7 : 611)
+                        blocks.push_back({resource->allocate(bytes, align), bytes, align});
+        kmem::detail::crooked = true;
+        for (std::size_t bytes = 1; bytes < 100; bytes++)
+                blocks.push_back({resource->allocate(bytes, 64), bytes, 64});
+        kmem::detail::crooked = false;
+        for (const block &one : blocks) {
+                CHECK(reinterpret_cast<std::uintptr_t>(one.memory) % one.align == 0);
+                std::memset(one.memory, 1, one.bytes);
+                resource->deallocate(one.memory, one.bytes, one.align);
+        }
+}
+
 int main(int argc, char **)
 {
         if (argc > 1) {
@@ -243,6 +297,7 @@ int main(int argc, char **)
         check_containers();
         check_threads();
         check_resource();
+        check_alignment();
         if (failures == 0)
                 std::puts(KMEM_INLINES ? "ok, inlined" : "ok, called");
         return failures != 0;

@@ -1225,6 +1225,39 @@ static void child_named_caches(void)
         check_equal(kmalloc_size_roundup(100), hardened_round(100, 1));
 }
 
+/* S8-25 */
+static void check_kmalloc_aligned(const void *block, size_t size)
+{
+        check(block && (uintptr_t)block % min_of(size, PAGE_SIZE) == 0);
+        check_equal(ksize(block), kmalloc_size_roundup(size));
+}
+
+static void child_kmalloc_aligned(void)
+{
+        enum { EACH = 40, CALLS = 6 };
+        static void *taken[EACH * CALLS];
+
+        for (size_t size = 8; size <= 1 << 18; size *= 2) {
+                size_t count = 0;
+
+                while (count < array_size(taken)) {
+                        taken[count++] = kmalloc(size, GFP_KERNEL);
+                        taken[count++] = kmalloc(size, GFP_KERNEL | __GFP_ACCOUNT);
+                        taken[count++] = kcalloc(size / 8, 8, GFP_KERNEL);
+                        taken[count++] = kmalloc_node(size, GFP_KERNEL, NUMA_NO_NODE);
+                        taken[count++] =
+                                krealloc(kmalloc(size - size / 4, GFP_KERNEL), size, GFP_KERNEL);
+                        taken[count++] = krealloc(kmalloc(size - size / 4, GFP_KERNEL), size,
+                                                  GFP_KERNEL | __GFP_ACCOUNT);
+                }
+                for (size_t i = 0; i < count; i++)
+                        check_kmalloc_aligned(taken[i], size);
+                kfree_bulk(count, taken);
+        }
+        /* Other sizes have malloc's classes. */
+        check_equal(kmalloc_size_roundup(4095), hardened_round(4095, 1));
+}
+
 static void child_named_twice(void)
 {
         struct kmem_cache *cache = kmem_cache_create("named", 100, 0, 0, NULL);
@@ -1240,6 +1273,7 @@ static void contents(void **state)
         child_passes("sizes", options_used);
         child_passes("resizes", options_used);
         child_passes("named_caches", options_used);
+        child_passes("kmalloc_aligned", options_used);
         child_aborts("named_twice", options_used, "free already (double free)");
 }
 
@@ -1519,9 +1553,71 @@ static void child_figures(void)
         check_equal(after.closed_bytes, 0);
 }
 
+/* The number behind the text, which must be there. */
+static size_t number_behind(const char *all, const char *text)
+{
+        const char *found = strstr(all, text);
+
+        check(found != NULL);
+        return strtoul(found + strlen(text), NULL, 10);
+}
+
+/* glibc's figures have slabs and large blocks in the arena, and what is out in uordblks. */
+static void check_mallinfo(struct mallinfo2 before, size_t bytes)
+{
+        static char text[1 << 16];
+        struct kmem_stats stats = {.size = sizeof(stats)};
+        struct hardened_counts counts;
+        struct mallinfo2 info = mallinfo2();
+        FILE *stream;
+        size_t rest;
+
+        check_equal(info.uordblks - before.uordblks, bytes);
+        check_equal(info.uordblks + info.fordblks, info.arena);
+        check_equal(info.hblkhd, before.hblkhd);
+        hardened_count(&counts);
+        rest = counts.slab_bytes - (counts.bytes - counts.large_bytes);
+        check(info.uordblks >= counts.bytes);
+        check(info.fordblks >= rest);
+        check_equal(kmem_stats_get(&stats), 0);
+        check(stats.object_bytes_free >= rest);
+        check(stats.object_bytes_inuse >= counts.bytes);
+        stream = fmemopen(text, sizeof(text), "w");
+        check(stream && malloc_info(0, stream) == 0);
+        fclose(stream);
+        check(number_behind(text, "<total type=\"inuse\" size=\"") >= counts.bytes);
+        check(number_behind(text, "<system type=\"current\" size=\"") >=
+              counts.slab_bytes + counts.large_bytes);
+        check(number_behind(text, "<system type=\"max\" size=\"") >=
+              number_behind(text, "<system type=\"current\" size=\""));
+}
+
+static void child_mallinfo(void)
+{
+        struct mallinfo2 before;
+        size_t bytes;
+        char *large;
+
+        blocks[0] = take(100);
+        bytes = MANY * place_of((char *)blocks[0]).class->size;
+        drop((char *)blocks[0]);
+        before = mallinfo2();
+        for (unsigned int i = 0; i < MANY; i++)
+                blocks[i] = take(100);
+        large = take(LARGE);
+        check_mallinfo(before, bytes + LARGE);
+        drop(large);
+        check_mallinfo(before, bytes);
+        for (unsigned int i = 0; i < MANY; i++)
+                drop((char *)blocks[i]);
+        check_equal(mallinfo2().uordblks, before.uordblks);
+        check_equal(mallinfo().fordblks + mallinfo().uordblks, mallinfo().arena);
+}
+
 static void figures(void **state)
 {
         child_passes("figures", options_used);
+        child_passes("mallinfo", options_used);
 }
 
 /* ---- options that make no sense beside it ---- */
@@ -1623,6 +1719,7 @@ int main(int argc, char **argv)
                 CASE(sizes),
                 CASE(resizes),
                 CASE(named_caches),
+                CASE(kmalloc_aligned),
                 CASE(named_twice),
                 CASE(threads),
                 CASE(fork_takes_opened),
@@ -1634,6 +1731,7 @@ int main(int argc, char **argv)
                 CASE(no_room),
                 CASE(refused),
                 CASE(figures),
+                CASE(mallinfo),
                 CASE(nothing_done),
         };
         const struct CMUnitTest tests[] = {

@@ -349,18 +349,18 @@ static struct hardened_place check_object(void *block, const char *call)
         return place;
 }
 
-void *hardened_resize(void *block, size_t size, const char *call)
+void *hardened_resize(void *block, size_t size, size_t align, const char *call)
 {
         struct hardened_place place;
         size_t old;
         void *moved;
 
         if (!hardened_contains(block))
-                return hardened_large_resize(block, size, call);
+                return hardened_large_resize(block, size, align, call);
         place = check_object(block, call);
-        if (hardened_class_for(size, 1) == place.record->number)
+        if (hardened_class_for(size, align) == place.record->number)
                 return block;
-        moved = hardened_alloc(size, 1, FORM_MALLOC);
+        moved = hardened_alloc(size, align, FORM_MALLOC);
         if (!moved)
                 return NULL;
         old = place.record->number ? place.class->size - CANARY_BYTES : 0;

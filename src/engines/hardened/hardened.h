@@ -35,6 +35,7 @@
 #include <machine/lock.h>
 
 #include "engines/hardened/random.h"
+#include "lang/bits.h"
 #include "lang/list.h"
 
 enum {
@@ -329,6 +330,12 @@ extern KMEM_HIDDEN struct lock hardened_grow_lock;
 
 /* block.c: blocks by pointer */
 
+/* The alignment of a request of kmalloc: blocks of a power of two are aligned to it, up to a page (S8-25). */
+static inline size_t hardened_kmalloc_align(size_t size)
+{
+        return is_power_of_two(size) ? min_of(size, PAGE_SIZE) : 1;
+}
+
 /* @align: a power of two. All bytes are zero. NULL without memory. */
 KMEM_HIDDEN void *hardened_alloc(size_t size, size_t align, enum block_form form);
 /* hardened_free of a block of an object's size, that is an address that hardened_contains. */
@@ -346,9 +353,9 @@ KMEM_HIDDEN size_t hardened_bytes(const void *block, bool *known);
 KMEM_HIDDEN void hardened_check(const void *block, const char *call);
 /*
  * NULL without memory; the block stays then. @size is not 0, and the block is known. Bytes behind the old size
- * are zero if the block moved.
+ * are zero if the block moved. @align: as in hardened_alloc.
  */
-KMEM_HIDDEN void *hardened_resize(void *block, size_t size, const char *call);
+KMEM_HIDDEN void *hardened_resize(void *block, size_t size, size_t align, const char *call);
 /*
  * A block came back to @call in another form than it has. Reports that, unless the caller at @site may have a C++ runtime
  * of its own: then forms are alike from now on, and it returns. No lock may be held.

@@ -436,25 +436,25 @@ static void move_content(char *to, char *from, size_t bytes)
 }
 
 /* A block that grows will probably grow again, and each time it moves the system has much to do. */
-static void *alloc_to_move(size_t old, size_t size)
+static void *alloc_to_move(size_t old, size_t size, size_t align)
 {
         size_t room = min_of(round_up(size, system_page_bytes()), ROOM_BYTES_MOST);
         void *moved = NULL;
 
         /* Relaxed: a bound that need not be exact. */
         if (size > old && load_relaxed(&large.roomy) < ROOMY_MOST)
-                moved = large_alloc(size, 1, FORM_MALLOC, room);
-        return moved ? moved : hardened_alloc(size, 1, FORM_MALLOC);
+                moved = large_alloc(size, align, FORM_MALLOC, room);
+        return moved ? moved : hardened_alloc(size, align, FORM_MALLOC);
 }
 
-void *hardened_large_resize(void *address, size_t size, const char *call)
+void *hardened_large_resize(void *address, size_t size, size_t align, const char *call)
 {
         size_t old;
         char *moved;
 
         if (resize_in_place(address, size, call, &old))
                 return address;
-        moved = alloc_to_move(old, size);
+        moved = alloc_to_move(old, size, align);
         if (!moved)
                 return NULL;
         if (hardened_contains(moved))

@@ -21,7 +21,7 @@ KMEM_HIDDEN void *hardened_large_alloc(size_t size, size_t align, enum block_for
 KMEM_HIDDEN bool hardened_large_free(void *block, size_t size, enum block_form form,
                                      const char *call, const void *site);
 KMEM_HIDDEN size_t hardened_large_bytes(const void *block, bool *known);
-KMEM_HIDDEN void *hardened_large_resize(void *block, size_t size, const char *call);
+KMEM_HIDDEN void *hardened_large_resize(void *block, size_t size, size_t align, const char *call);
 
 /* Adds the figures of large blocks. */
 KMEM_HIDDEN void hardened_large_count(struct hardened_counts *counts);
