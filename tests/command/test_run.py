@@ -468,6 +468,66 @@ def test_program_not_executable(tmp_path: Path) -> None:
     assert_error(kmem_run(tmp_path), 126, "directory")
 
 
+def executable(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("size", [0, 20, 100, 300])
+def test_a_file_that_is_cut_off_is_no_program(size: int, tmp_path: Path) -> None:
+    content = Path(sys.executable).resolve().read_bytes()[:size]
+    program = executable(tmp_path / "program", content)
+    reason = "is cut off; expected a whole program" if size else "is empty; expected a program"
+    result = kmem_run("--", program)
+    assert_error(result, 126, f"kmem: {program}: {reason}\n")
+    # The command has one check of programs, whether it records them or not.
+    trace = tmp_path / "trace"
+    recorded = subprocess.run(
+        [KMEM, "record", "program", "--out", trace, "--", program],
+        capture_output=True,
+        check=False,
+    )
+    assert (recorded.returncode, recorded.stderr) == (126, result.stderr)
+    assert not trace.exists()
+
+
+def test_a_pipe_is_no_program(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o755)
+    pipe.chmod(0o755)
+    assert_error(kmem_run(pipe), 126, f"{pipe}: is no regular file; expected a program\n")
+
+
+@pytest.mark.parametrize(
+    ("first_line", "status", "message"),
+    [
+        (b"#!/nosuch/interp", 127, "no interpreter '/nosuch/interp'; expected one that exists"),
+        (b"#! \t/nosuch/interp -x", 127, "no interpreter '/nosuch/interp'; expected one that"),
+        (b"#!/bin/sh\r", 127, "no interpreter $'/bin/sh\\r'; expected one that exists"),
+        (b"#!/tmp", 126, "interpreter '/tmp': is a directory"),
+        (b"#!/etc/passwd", 126, "interpreter '/etc/passwd': not executable"),
+    ],
+)
+def test_interpreter_that_cannot_be_run(
+    first_line: bytes, status: int, message: str, tmp_path: Path
+) -> None:
+    script = executable(tmp_path / "script", first_line + b"\necho ran\n")
+    assert_error(kmem_run(script), status, f"kmem: {script}: {message}")
+    # A script may be the interpreter of another one.
+    outer = executable(tmp_path / "outer", f"#!{script}\n".encode())
+    assert_error(kmem_run(outer), status, f"kmem: {script}: {message}")
+
+
+@pytest.mark.parametrize(
+    "first_line", ["#! /bin/sh -e", "#!\t/bin/sh", "#!/usr/bin/env sh", "#!", "#! "]
+)
+def test_scripts_that_run(first_line: str, tmp_path: Path) -> None:
+    script = executable(tmp_path / "script", f'{first_line}\necho "got $1"\n'.encode())
+    result = kmem_run(script, "x")
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"got x\n", b"")
+
+
 def test_first_executable_in_path_wins(tmp_path: Path) -> None:
     for folder, mode in (("a", 0o644), ("b", 0o755)):
         (tmp_path / folder).mkdir()
