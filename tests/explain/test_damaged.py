@@ -147,12 +147,23 @@ def test_mutated_files() -> None:
 def test_a_tar_that_ends_early(cut: int) -> None:
     (fault,) = look_at(packed(b"1\n")[:-cut]).unread
     assert fault.line == 0
-    assert fault.reason.startswith("a packed file that cannot be read to its end: ")
+    assert fault.reason == "is cut off; expected a whole file"
 
 
 def test_a_packed_text() -> None:
     for pack in (gzip.compress, bz2.compress, lzma.compress):
         assert look_at(pack(TEXTS[0])).tables == look_at(TEXTS[0]).tables
+
+
+def test_a_packed_file_that_ends_early_has_no_lines(tmp_path: Path) -> None:
+    from kmem.explain.files import read_files
+
+    for pack in (gzip.compress, bz2.compress, lzma.compress):
+        file = tmp_path / "cut"
+        file.write_bytes(pack(b"\x0a\x04\x08\x01" * 1000)[:-6])
+        with pytest.raises(KmemError) as error:
+            read_files([file])
+        assert str(error.value) == f"explain: {file}: is cut off; expected a whole file"
 
 
 def test_an_error_is_one_line(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Loads that `kmem lab synth` makes of slab tables."""
 
+import gzip
 import subprocess
 import sys
 from pathlib import Path
@@ -174,7 +175,8 @@ def test_any_table_gives_a_sound_load(
         (["TABLE", "--out", "OUT", "--page-size", "5"], "--page-size 5: expected 4096"),
         (["TABLE", "--out", "OUT", "--quick"], "--quick is for --check"),
         (["TABLE", "--check"], "--check has tables of its own"),
-        (["/nowhere", "--out", "OUT"], "/nowhere: No such file"),
+        (["/nowhere", "--out", "OUT"], "kmem: lab synth: /nowhere: No such file"),
+        (["DAMAGED", "--out", "OUT"], "DAMAGED: is cut off; expected a whole file"),
         (["TABLE", "--out", "/nowhere/x"], "--out /nowhere/x:"),
         (["EMPTY", "--out", "OUT"], "no cache with objects and a size"),
     ],
@@ -185,9 +187,12 @@ def test_wrong_words_are_one_line(tmp_path: Path, words: list[str], message: str
         ("EMPTY", "\n".join([VERSION_LINE, HEADER_LINE, line("empty", 0, 0, 64, 64, 1)])),
     ):
         (tmp_path / name).write_text(text)
-    places = [str(tmp_path / word) if word in ("TABLE", "EMPTY", "OUT") else word for word in words]
+    (tmp_path / "DAMAGED").write_bytes(gzip.compress(TABLE.encode())[:-9])
+    own = ("TABLE", "EMPTY", "DAMAGED", "OUT")
+    places = [str(tmp_path / word) if word in own else word for word in words]
     done = kmem(*places)
     assert done.returncode != 0
+    assert done.stderr.startswith("kmem: lab synth: ")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "OUT").exists()

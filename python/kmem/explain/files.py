@@ -136,6 +136,8 @@ def read_content(collector: Collector, file: Path, content: bytes) -> None:
             read_tar(collector, file, content)
         else:
             read_text(collector, content)
+    except EOFError:
+        collector.unread(0, "is cut off; expected a whole file")
     except DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         collector.unread(0, f"a packed file that cannot be read to its end: {reason[:200]}")
@@ -199,7 +201,9 @@ def nothing_found(collector: Collector) -> str:
     reason = faults[0].reason
     # Such a reason says what to read in its place.
     is_whole = "; expected " in reason or "; kmem import " in reason
-    return f"line {faults[0].line}: {reason}{'' if is_whole else f'; {EXPECTED}'}"
+    # Of a packed file no line was seen.
+    place = f"line {faults[0].line}: " if faults[0].line else ""
+    return f"{place}{reason}{'' if is_whole else f'; {EXPECTED}'}"
 
 
 def read_files(files: Sequence[Path], contents: Mapping[Path, bytes] | None = None) -> Reading:

@@ -407,7 +407,9 @@ def unread_runs(reading: Reading) -> list[list[Unread]]:
 def run_line(run: Sequence[Unread]) -> str:
     first, last = run[0], run[-1]
     if len(run) == 1:
-        return f"{printable(first.file)}:{first.line}: {first.reason}"
+        # Of a packed file no line was seen.
+        place = f":{first.line}" if first.line else ""
+        return f"{printable(first.file)}{place}: {first.reason}"
     return f"{printable(first.file)}:{first.line}-{last.line}: {first.reason} ({len(run)} lines)"
 
 

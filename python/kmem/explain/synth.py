@@ -406,7 +406,10 @@ def synth(
     from kmem.explain.files import read_files
 
     build()
-    tables = read_files(files).tables
+    try:
+        tables = read_files(files).tables
+    except KmemError as error:
+        raise KmemError(f"lab synth: {str(error).removeprefix('explain: ')}") from None
     cpus = cpus or cpus_of(tables[0], page_bytes)
     page = page_bytes or int(page_bytes_of(tables[0]).value)
     plans = [plan_of(table, cpus, page, objects_most) for table in tables]
