@@ -529,6 +529,16 @@ def test_memory(tmp_path: Path) -> None:
         assert f"--memory {text}: expected a number of bytes" in done.stderr
 
 
+def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for words in (["replay", pipe], ["export", pipe, "--out", tmp_path / "out.csv"]):
+        command = [ROOT / "kmem", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode != 0 and "expected a regular file" in done.stderr, done
+        assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -348,7 +348,8 @@ static bool load_file(int file, const struct trace_demand *demand, struct trace 
 bool trace_load(const char *path, const struct trace_demand *demand, struct trace *trace,
                 struct trace_error *error)
 {
-        int file = open(path, O_RDONLY | O_CLOEXEC);
+        /* O_NONBLOCK: a FIFO would wait for its other end. */
+        int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         bool sound;
 
         memset(trace, 0, sizeof(*trace));
