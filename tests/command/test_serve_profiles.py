@@ -135,7 +135,7 @@ def test_needs_the_flag(leaking: Program) -> None:
         ("debug/pprof/heap?interval=1", 400, "interval=1: expected 1024"),
         ("debug/pprof/heap?interval=2T", 400, "expected 1024 to 1099511627776 bytes"),
         ("debug/pprof/heap?interval=x", 400, "interval=x: expected a number of bytes"),
-        ("debug/pprof/heap?interval=0", 400, "interval=0: expected a number of bytes"),
+        ("debug/pprof/heap?interval=0", 400, "interval=0: expected 1024 to 1099511627776"),
         ("debug/pprof/heap?debug=1", 400, "debug=: expected seconds= and interval="),
         ("debug/pprof/heap?growth=1", 400, "growth=: expected seconds= and interval="),
         ("debug/pprof/goroutine", 404, "goroutine: expected heap or allocs"),

@@ -146,6 +146,9 @@ def test_no_faults_are_said() -> None:
     process, _ = run_case("clean")
     line = f"kmem: process {process}: there is none, and it has left no faults that were not shown"
     assert said(str(process)) == (0, f"{line}\n")
+    most = int(Path("/proc/sys/kernel/pid_max").read_text())
+    line = f"kmem: process 99999999: there never was one; expected at most {most}\n"
+    assert said("99999999") == (1, line)
     own = os.getpid()
     assert said(str(own)) == (1, f"kmem: process {own} does not run on libkmem\n")
     assert said("--all") == (0, "kmem: no faults that were not shown\n")

@@ -523,10 +523,14 @@ def test_memory(tmp_path: Path) -> None:
     assert match, done.stderr
     done = kmem(path, "--memory", match[1])
     assert done.returncode == 0, done.stderr
-    for text in ("", "0", "-1", "1X", "1.5G", "99999999999999999T"):
-        done = kmem(path, "--memory", text)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert f"--memory {text}: expected a number of bytes" in done.stderr
+    for texts, expected in (
+        (("", "1X", "1.5G", "010"), "expected a number of bytes, with K, M, G or T if wanted"),
+        (("0", "0K", "-1", "99999999999999999T"), "expected 1 to 18446744073709551615 bytes"),
+    ):
+        for text in texts:
+            done = kmem(path, "--memory", text)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert f"--memory {text}: {expected}\n" in done.stderr
 
 
 def test_a_pipe_is_no_trace(tmp_path: Path) -> None:

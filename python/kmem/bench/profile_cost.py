@@ -24,14 +24,14 @@ from kmem.bench.watched import watched
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.figures import median_of_ratios
 from kmem.common.files import write_json
+from kmem.common.sizes import INTERVAL_MOST
 from kmem.common.tree import build
 from kmem.live.leases import set_value
-from kmem.live.pace import MOST
 from kmem.live.registry.file import Registry
 from kmem.live.stacks import count_samples
 
 INTERVALS = (2 << 20, 512 << 10, 128 << 10)
-NOTHING = MOST - 1  # an interval at which nothing is sampled
+NOTHING = INTERVAL_MOST - 1  # an interval at which nothing is sampled
 SETTLE_SECONDS = 0.2  # after a change: emptied sheaves are filled, pages purged or used again
 PROGRAM = """
 import json, mmap, sys

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Error messages of the command line, each a single line."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -25,14 +26,28 @@ EXPECTED = {
     "int_parsing": "a whole number",
     "int_parsing_size": "a whole number of fewer digits",
     "float_parsing": "a number",
+    "string_unicode": "text in UTF-8",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
 }
 
 
+BOUNDS = {"greater_than_equal", "less_than_equal"}
+
+
 def plain(bound: object) -> object:
     """86400.0 as 86400."""
     return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+
+
+def shown_value(value: object) -> str:
+    """In quotes, with \\xff for a byte that is no text."""
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return repr(os.fsencode(text)).removeprefix("b")
+    return repr(text)
 
 
 def wrong_value(error: typer.BadParameter) -> str:
@@ -42,13 +57,16 @@ def wrong_value(error: typer.BadParameter) -> str:
         return error.format_message()
     wrong = error.__cause__.errors()[0]
     name = parameter.get_error_hint().split(" / ")[0].strip("'[].")
-    if wrong["type"] in EXPECTED:
-        bounds = {key: plain(bound) for key, bound in wrong.get("ctx", {}).items()}
-        expected = "expected " + EXPECTED[wrong["type"]].format(**bounds)
+    bounds = [plain(getattr(parameter, bound, None)) for bound in ("min", "max")]
+    if wrong["type"] in BOUNDS and None not in bounds:
+        expected = "expected {} to {}".format(*bounds)
+    elif wrong["type"] in EXPECTED:
+        bound = {key: plain(value) for key, value in wrong.get("ctx", {}).items()}
+        expected = "expected " + EXPECTED[wrong["type"]].format(**bound)
     else:
         reason = wrong["msg"].removeprefix("Value error, ").rstrip(".")
         expected = reason.replace(f"{wrong['input']!r} is not one of", "expected one of")
-    return f"{name} {str(wrong['input'])!r}: {expected}"
+    return f"{name} {shown_value(wrong['input'])}: {expected}"
 
 
 def as_line(error: typer.TyperException) -> str:

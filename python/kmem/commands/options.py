@@ -10,7 +10,7 @@ import typer
 
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.files import why_not_written
-from kmem.common.sizes import EXPECTED, bytes_of, size_text
+from kmem.common.sizes import interval_text, size_text
 from kmem.common.tree import need_extra
 
 
@@ -23,7 +23,7 @@ def file_name(text: str) -> Path:
 
 def process_or_file(text: str) -> int | Path:
     """Digits are a process id, and all else is a file."""
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         return file_name(text)
     if int(text) < 1:
         raise ValueError("expected a process id of 1 or more, or a file")
@@ -48,7 +48,7 @@ SampleInterval = Annotated[
         help="Average number of allocated bytes between two samples, with K, M, G or T if wanted; "
         "default: that of the program; if it is not sampled yet 512K, or more, chosen once so that "
         "at most about 100 samples come in a second.",
-        parser=size_text,
+        parser=interval_text,
     ),
 ]
 
@@ -57,9 +57,10 @@ def allow_memory(text: str | None) -> None:
     """Put the limit into the environment, where readers in C and in other processes look for it."""
     if text is None:
         return
-    size = bytes_of(text)
-    if not size:
-        raise BadUsage(f"--memory {text}: {EXPECTED}")
+    try:
+        size = size_text(text)
+    except ValueError as error:
+        raise BadUsage(f"--memory {text}: {error}") from None
     os.environ["KMEM_TRACE_MEMORY"] = str(size)
 
 

@@ -18,6 +18,12 @@ from kmem.common.errors import BadUsage
 app = typer.Typer()
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line has the option, be it with the default's value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 @app.command()
 def ps(as_json: AsJson = False) -> None:
     """List the processes that run on libkmem: your own, or as root everybody's."""
@@ -144,6 +150,7 @@ def symbolize(
 
 @app.command()
 def profile(
+    context: typer.Context,
     source: Annotated[
         Any,
         typer.Argument(
@@ -227,6 +234,13 @@ def profile(
     """
     from kmem.live.profile import profile
 
+    if isinstance(source, Path):
+        for name in ("seconds", "interval", "slices"):
+            if is_given(context, name):
+                raise BadUsage(
+                    f"--{name} {context.params[name]:.15g}: expected a process; {source} was"
+                    " sampled when it was written"
+                )
     profile(
         source,
         seconds=seconds,

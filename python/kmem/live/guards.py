@@ -160,9 +160,13 @@ def fault_lines(fault: dict[str, Any]) -> Iterator[str]:
 def why_no_faults(process: int) -> str:
     """What it means that a process has none, so that silence is not taken for safety.
 
-    Raises RegistryError for a running process that cannot have any. One that has ended may have had
-    none, which is what one hopes for, so that is no error.
+    Raises KmemError for a running process that cannot have any, and for a number that no process
+    can have had. One that has ended may have had none, which is what one hopes for, so that is no
+    error.
     """
+    most = int(Path("/proc/sys/kernel/pid_max").read_text())
+    if process > most:
+        raise KmemError(f"process {process}: there never was one; expected at most {most}")
     if start_time(process) is None:
         return f"process {process}: there is none, and it has left no faults that were not shown"
     with open_process(process) as registry:

@@ -9,7 +9,6 @@ it is handed out, so a limit would cut off just those that count much
 so objects are drawn anew behind it, whatever it has seen.
 """
 
-LEAST, MOST = 1 << 10, 1 << 40  # bytes between samples that may be asked for
 FIRST = 512 << 10  # bytes between samples of a program that allocates little
 MOST_A_SECOND = 100  # samples to expect
 TIMES_MOST = 1 << 12  # of the first interval, that an interval may be

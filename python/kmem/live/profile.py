@@ -16,6 +16,7 @@ import typer
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.processes import command_line
 from kmem.common.signals import end_as_by_ctrl_c, handle
+from kmem.common.sizes import INTERVAL_LEAST, INTERVAL_MOST
 from kmem.live import pace
 from kmem.live.ages import ages_of, thread_rows
 from kmem.live.differences import subtract
@@ -147,8 +148,9 @@ def rows_between(before: Look, after: Look, symbols: Symbols) -> list[Row]:
 
 def check_interval(given: str, interval: int | None) -> None:
     """@given: what names the interval in a message."""
-    if interval is not None and not pace.LEAST <= interval <= pace.MOST:
-        raise BadUsage(f"{given}{interval}: expected {pace.LEAST} to {pace.MOST} bytes, 1K to 1T")
+    least, most = INTERVAL_LEAST, INTERVAL_MOST
+    if interval is not None and not least <= interval <= most:
+        raise BadUsage(f"{given}{interval}: expected {least} to {most} bytes, 1K to 1T")
 
 
 @dataclass(frozen=True)
@@ -365,9 +367,6 @@ def profile(
     by_thread = by == "thread"
     if by_thread and (growth or view != "live" or isinstance(source, Path)):
         raise BadUsage("--by thread: expected a process, and neither --growth nor --view rate")
-    if isinstance(source, Path) and (interval is not None or slices):
-        given = f"--slices {slices}" if interval is None else f"--interval {interval}"
-        raise BadUsage(f"{given}: expected a process; {source} was sampled when it was written")
     is_difference = growth or base is not None
     check_outputs(outputs, is_difference=is_difference)
     earlier = None if base is None else from_file(base)

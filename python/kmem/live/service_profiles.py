@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from kmem.common.errors import BadUsage
-from kmem.common.sizes import EXPECTED, bytes_of
+from kmem.common.sizes import interval_text
 
 # Go's name of a profile, and the view of `kmem profile` that comes first in it.
 KINDS = {"heap": "live", "allocs": "rate"}
@@ -34,10 +34,10 @@ def interval_of(query: dict[str, list[str]]) -> int | None:
     if "interval" not in query:
         return None
     text = query["interval"][-1]
-    interval = bytes_of(text)
-    if not interval:
-        raise BadUsage(f"interval={text[:40]}: {EXPECTED}")
-    return interval
+    try:
+        return interval_text(text)
+    except ValueError as error:
+        raise BadUsage(f"interval={text[:40]}: {error}") from None
 
 
 def sampled(process: int, query: dict[str, list[str]], *, growth: bool) -> Any:
