@@ -1611,7 +1611,10 @@ static void child_mallinfo(void)
         for (unsigned int i = 0; i < MANY; i++)
                 drop((char *)blocks[i]);
         check_equal(mallinfo2().uordblks, before.uordblks);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
         check_equal(mallinfo().fordblks + mallinfo().uordblks, mallinfo().arena);
+#pragma GCC diagnostic pop
 }
 
 static void figures(void **state)
