@@ -437,7 +437,10 @@ def test_other_files_are_a_line(tmp_path: Path) -> None:
     assert "slabinfo.txt: no heap profile" in both.stderr
     cut = tmp_path / "cut.pb.gz"
     cut.write_bytes((PROFILES / "go.pb.gz").read_bytes()[:300])
-    for file, reason in ((cut, "cannot be read to its end"), (PROFILES / "cpu.pb.gz", "samples/")):
+    for file, reason in (
+        (cut, "is cut off; expected a whole"),
+        (PROFILES / "cpu.pb.gz", "samples/"),
+    ):
         result = kmem("explain", file)
         assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
         assert reason in result.stderr
