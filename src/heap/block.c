@@ -535,10 +535,10 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
                               ? recorded(accounted_large_alloc(wanted, PAGE_SIZE, 0), wanted, site)
                               : block_alloc(table, wanted, false, site);
 
-        if (moved && wanted > class_bytes_max())
-                large_set_growth(moved, wanted > size ? GROWTH_HAS_ROOM : GROWTH_MOVED);
         /* The failure may be NULL plus a header, if slob_compat=2.6.24; then nothing is copied. */
         if (!ZERO_OR_NULL_PTR(moved)) {
+                if (wanted > class_bytes_max())
+                        large_set_growth(moved, wanted > size ? GROWTH_HAS_ROOM : GROWTH_MOVED);
                 memcpy(moved, block, min_of(old, size));
                 free_moved(block, "realloc", site);
         }

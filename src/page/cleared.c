@@ -160,19 +160,19 @@ static enum verdict verdict_of(struct doubling *doubling)
 /* While a doubling has few blocks and none says anything, those of half the size do, or of a quarter. */
 bool cleared_are_filled(size_t bytes)
 {
-        unsigned int number = doubling_of(bytes);
+        unsigned int own = doubling_of(bytes);
+        unsigned int number = own;
         enum verdict verdict;
         uint32_t given;
 
-        if (number == DOUBLINGS || system_sandbox_was_told())
+        if (own == DOUBLINGS || system_sandbox_was_told())
                 return false;
-        verdict = verdict_of(&doublings[number]);
-        given = load_relaxed(&doublings[number].given);
+        verdict = verdict_of(&doublings[own]);
+        given = load_relaxed(&doublings[own].given);
         if (given < LOOK_EACH && (given + 1) * bytes <= BORROWED_BYTES)
                 for (int i = 0; verdict == VERDICT_NONE && i < BORROWED_FROM && number; i++)
                         verdict = verdict_of(&doublings[--number]);
-        return verdict == VERDICT_FILLED &&
-               load_relaxed(&doublings[doubling_of(bytes)].wasted) < WASTED_MOST;
+        return verdict == VERDICT_FILLED && load_relaxed(&doublings[own].wasted) < WASTED_MOST;
 }
 
 /* A block that was written as a whole has been used so. Relaxed: of two threads that count at once one is forgotten. */

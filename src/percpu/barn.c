@@ -21,25 +21,6 @@ size_t sheaf_bytes(const struct kmem_cache *cache, uint32_t capacity)
         return sizeof(struct sheaf) + max_of(cache->sheaf_room, capacity) * sizeof(void *);
 }
 
-static struct sheaf *list_pop(struct sheaf **list, uint32_t *length)
-{
-        struct sheaf *sheaf = *list;
-
-        if (sheaf) {
-                *list = sheaf->next;
-                store_relaxed(length, *length - 1);
-                sheaf->next = NULL;
-        }
-        return sheaf;
-}
-
-static void list_push(struct sheaf **list, uint32_t *length, struct sheaf *sheaf)
-{
-        sheaf->next = *list;
-        *list = sheaf;
-        store_relaxed(length, *length + 1);
-}
-
 void sheaf_free(struct kmem_cache *cache, struct sheaf *sheaf)
 {
         count_sheaf_events(cache, SHEAF_FREE, 1);
@@ -67,7 +48,7 @@ struct sheaf *barn_take_empty(struct kmem_cache *cache)
         /* Relaxed peek, from stores under the lock: a stale zero only makes one more sheaf. */
         if (load_relaxed(&barn->empty_size)) {
                 lock_take(&barn->lock);
-                sheaf = list_pop(&barn->empty, &barn->empty_size);
+                sheaf = sheaves_pop(&barn->empty, &barn->empty_size);
                 lock_drop(&barn->lock);
         }
         return sheaf ? sheaf : sheaf_new(cache);
@@ -80,7 +61,7 @@ void barn_put_empty(struct kmem_cache *cache, struct sheaf *sheaf)
         if (sheaf->capacity == load_relaxed(&cache->sheaf_capacity) &&
             load_relaxed(&barn->empty_size) < load_relaxed(&barn->empty_max)) {
                 lock_take(&barn->lock);
-                list_push(&barn->empty, &barn->empty_size, sheaf);
+                sheaves_push(&barn->empty, &barn->empty_size, sheaf);
                 lock_drop(&barn->lock);
         } else {
                 sheaf_free(cache, sheaf);
@@ -95,7 +76,7 @@ struct sheaf *barn_take_full(struct barn *barn)
         if (!load_relaxed(&barn->full_size))
                 return NULL;
         lock_take(&barn->lock);
-        sheaf = list_pop(&barn->full, &barn->full_size);
+        sheaf = sheaves_pop(&barn->full, &barn->full_size);
         barn->full_low = min_of(barn->full_low, barn->full_size);
         lock_drop(&barn->lock);
         return sheaf;
@@ -111,7 +92,7 @@ struct sheaf *barn_take_surplus(struct barn *barn)
         lock_take(&barn->lock);
         if (min_of(barn->full_low, barn->full_size)) {
                 barn->full_low--;
-                sheaf = list_pop(&barn->full, &barn->full_size);
+                sheaf = sheaves_pop(&barn->full, &barn->full_size);
         }
         lock_drop(&barn->lock);
         return sheaf;
@@ -133,7 +114,7 @@ bool barn_put_full(struct barn *barn, struct sheaf *sheaf)
         lock_take(&barn->lock);
         room = barn->full_size < barn_full_max(barn);
         if (room)
-                list_push(&barn->full, &barn->full_size, sheaf);
+                sheaves_push(&barn->full, &barn->full_size, sheaf);
         lock_drop(&barn->lock);
         return room;
 }
@@ -145,9 +126,9 @@ static struct sheaf *exchange(struct barn *barn, struct sheaf **list, uint32_t *
         struct sheaf *taken;
 
         lock_take(&barn->lock);
-        taken = list_pop(list, length);
+        taken = sheaves_pop(list, length);
         if (taken)
-                list_push(others, others_length, sheaf);
+                sheaves_push(others, others_length, sheaf);
         barn->full_low = min_of(barn->full_low, barn->full_size);
         lock_drop(&barn->lock);
         return taken;
@@ -186,9 +167,9 @@ struct sheaf *barn_take_any(struct barn *barn)
         struct sheaf *sheaf;
 
         lock_take(&barn->lock);
-        sheaf = list_pop(&barn->full, &barn->full_size);
+        sheaf = sheaves_pop(&barn->full, &barn->full_size);
         if (!sheaf)
-                sheaf = list_pop(&barn->empty, &barn->empty_size);
+                sheaf = sheaves_pop(&barn->empty, &barn->empty_size);
         lock_drop(&barn->lock);
         return sheaf;
 }

@@ -49,6 +49,26 @@ static inline bool barn_has_room(const struct barn *barn)
         return load_relaxed(&barn->full_size) < barn_full_max(barn);
 }
 
+/* Lists of sheaves in barns and stocks, newest first, under their lock; @length is read without it as a hint. */
+static inline struct sheaf *sheaves_pop(struct sheaf **list, uint32_t *length)
+{
+        struct sheaf *sheaf = *list;
+
+        if (sheaf) {
+                *list = sheaf->next;
+                store_relaxed(length, *length - 1);
+                sheaf->next = NULL;
+        }
+        return sheaf;
+}
+
+static inline void sheaves_push(struct sheaf **list, uint32_t *length, struct sheaf *sheaf)
+{
+        sheaf->next = *list;
+        *list = sheaf;
+        store_relaxed(length, *length + 1);
+}
+
 /* Bytes of a sheaf with this capacity. */
 KMEM_HIDDEN size_t sheaf_bytes(const struct kmem_cache *cache, uint32_t capacity);
 /* A new sheaf of the cache's capacity; NULL without memory, or if the capacity is 0 by now. */

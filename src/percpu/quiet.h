@@ -20,10 +20,6 @@ KMEM_HIDDEN bool percpu_take_quiet(void);
 KMEM_HIDDEN void percpu_look_grown(struct slot *slot, const struct kmem_cache *cache);
 
 /*
- * Free objects in the cache's sheaves, stocks and barns as numbers that change with them, read without a lock.
- */
-KMEM_HIDDEN uint64_t percpu_resting(struct kmem_cache *cache);
-/*
  * Called for each block of @cache that comes while the slot is full of blocks of pages (REST-1). Every
  * 64th has the same caches looked at in that way, so that blocks of sizes that the program no longer
  * uses make room. Locks as above.
@@ -35,5 +31,7 @@ KMEM_HIDDEN void percpu_look_full(struct slot *slot, const struct kmem_cache *ca
  * slot gives up a slab. While it stays, the cache's slabs do not change. Under cache_mutex.
  */
 KMEM_HIDDEN uint64_t percpu_activity(struct kmem_cache *cache);
+/* A number that changes with the free objects in sheaves, stocks and barns, which are read without a lock. */
+KMEM_HIDDEN uint64_t percpu_resting(struct kmem_cache *cache);
 
 #endif

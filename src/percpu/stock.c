@@ -47,13 +47,9 @@ struct sheaf *stock_take(struct kmem_cache *cache, struct slot *slot, struct slo
         if (!load_relaxed(&record->stock_size))
                 return NULL;
         lock_take(&record->engine.lock);
-        sheaf = record->stock;
-        if (sheaf) {
-                record->stock = sheaf->next;
-                store_relaxed(&record->stock_size, record->stock_size - 1);
+        sheaf = sheaves_pop(&record->stock, &record->stock_size);
+        if (sheaf)
                 sub_relaxed(stocked_bytes(cache, slot), full_bytes(cache, sheaf));
-                sheaf->next = NULL;
-        }
         lock_drop(&record->engine.lock);
         return sheaf;
 }
@@ -70,9 +66,7 @@ bool stock_put(struct kmem_cache *cache, struct slot *slot, struct slot_cache *r
                load_relaxed(stocked_bytes(cache, slot)) + full_bytes(cache, sheaf) <=
                        stocked_most(cache);
         if (room) {
-                sheaf->next = record->stock;
-                record->stock = sheaf;
-                store_relaxed(&record->stock_size, record->stock_size + 1);
+                sheaves_push(&record->stock, &record->stock_size, sheaf);
                 add_relaxed(stocked_bytes(cache, slot), full_bytes(cache, sheaf));
         }
         lock_drop(&record->engine.lock);
@@ -87,12 +81,7 @@ static struct sheaf *pop_empty(struct slot_cache *record)
         if (!load_relaxed(&record->empty_size))
                 return NULL;
         lock_take(&record->engine.lock);
-        sheaf = record->empty;
-        if (sheaf) {
-                record->empty = sheaf->next;
-                store_relaxed(&record->empty_size, record->empty_size - 1);
-                sheaf->next = NULL;
-        }
+        sheaf = sheaves_pop(&record->empty, &record->empty_size);
         lock_drop(&record->engine.lock);
         return sheaf;
 }
@@ -113,11 +102,8 @@ void stock_put_empty(struct kmem_cache *cache, struct slot_cache *record, struct
             sheaf->capacity == load_relaxed(&cache->sheaf_capacity)) {
                 lock_take(&record->engine.lock);
                 room = record->empty_size < most;
-                if (room) {
-                        sheaf->next = record->empty;
-                        record->empty = sheaf;
-                        store_relaxed(&record->empty_size, record->empty_size + 1);
-                }
+                if (room)
+                        sheaves_push(&record->empty, &record->empty_size, sheaf);
                 lock_drop(&record->engine.lock);
         }
         if (!room)

@@ -921,6 +921,28 @@ static void aligned_blocks_of_pages(void **state)
                 }
 }
 
+static void stay_on_this_cpu(void)
+{
+        cpu_set_t here;
+
+        CPU_ZERO(&here);
+        CPU_SET((size_t)sched_getcpu(), &here);
+        check_equal(sched_setaffinity(0, sizeof(here), &here), 0);
+}
+
+/* Blocks of each class of pages, in a heap that was trimmed; returns the number of classes, whose sizes it sets. */
+static unsigned int take_blocks_of_pages(void *blocks[][BLOCKS_OF_CLASS], size_t *sizes)
+{
+        unsigned int count = sizes_of_pages(sizes);
+
+        heap_trim(0);
+        have_slot_counted(sizes[0]);
+        for (unsigned int i = 0; i < count; i++)
+                for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
+                        check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
+        return count;
+}
+
 /*
  * REST-1: however many blocks of pages are freed, a MiB of them rests in a slot of a small heap, and a
  * block of each class (REST-2). REST-2: a block whose class has none at rest comes to rest though the slot
@@ -933,7 +955,7 @@ static void blocks_of_pages_rest(void **state)
         size_t sum = 0;
         unsigned int count;
         void *rested[64];
-        cpu_set_t all, here;
+        cpu_set_t all;
         size_t taken = 0;
         struct kmem_cache *last;
         size_t share;
@@ -942,15 +964,8 @@ static void blocks_of_pages_rest(void **state)
         skip_without_classes_of_pages();
         /* The thread stays with its slot. */
         check_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-        CPU_ZERO(&here);
-        CPU_SET((size_t)sched_getcpu(), &here);
-        check_equal(sched_setaffinity(0, sizeof(here), &here), 0);
-        count = sizes_of_pages(sizes);
-        heap_trim(0);
-        have_slot_counted(sizes[0]);
-        for (unsigned int i = 0; i < count; i++)
-                for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
-                        check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
+        stay_on_this_cpu();
+        count = take_blocks_of_pages(blocks, sizes);
         last = class_cache_paged(sizes[count - 1]);
         /* A block that comes to a full slot by REST-2 makes no room for others when it goes. */
         if (!cache_is_closed(last) && last->sheaf_capacity) {
@@ -987,15 +1002,6 @@ static void blocks_of_pages_rest(void **state)
         check_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
-static void stay_on_this_cpu(void)
-{
-        cpu_set_t here;
-
-        CPU_ZERO(&here);
-        CPU_SET((size_t)sched_getcpu(), &here);
-        check_equal(sched_setaffinity(0, sizeof(here), &here), 0);
-}
-
 /* Blocks of pages that are freed in bulk come to rest within the bound, too. */
 static void blocks_of_pages_in_bulk_rest(void **state)
 {
@@ -1009,12 +1015,7 @@ static void blocks_of_pages_in_bulk_rest(void **state)
         skip_without_classes_of_pages();
         check_equal(sched_getaffinity(0, sizeof(all), &all), 0);
         stay_on_this_cpu();
-        count = sizes_of_pages(sizes);
-        heap_trim(0);
-        have_slot_counted(sizes[0]);
-        for (unsigned int i = 0; i < count; i++)
-                for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
-                        check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
+        count = take_blocks_of_pages(blocks, sizes);
         for (unsigned int i = 0; i < count; i++) {
                 sum += sizes[i];
                 kfree_bulk(BLOCKS_OF_CLASS, blocks[i]);
@@ -1073,7 +1074,7 @@ static void blocks_of_pages_in_use_rest(void **state)
         static void *blocks[PAGE_CLASSES][BLOCKS_OF_CLASS];
         size_t sizes[PAGE_CLASSES];
         unsigned int count;
-        cpu_set_t all, here;
+        cpu_set_t all;
         struct kmem_cache *last;
         int64_t budget;
         void *burst[BURST];
@@ -1085,9 +1086,7 @@ static void blocks_of_pages_in_use_rest(void **state)
         if (cache_is_closed(last) || last->sheaf_capacity < BURST)
                 skip_because("the largest class has no sheaves for a burst");
         check_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-        CPU_ZERO(&here);
-        CPU_SET((size_t)sched_getcpu(), &here);
-        check_equal(sched_setaffinity(0, sizeof(here), &here), 0);
+        stay_on_this_cpu();
         heap_trim(0);
         have_slot_counted(sizes[0]);
         budget = slot_current()->rest_budget;
