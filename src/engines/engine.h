@@ -205,6 +205,11 @@ struct kmem_cache {
         bool skip_kfence; /* its objects are no samples of the profile; relaxed */
         /* One in how many allocations is guarded (profile/guard.h); 0: none; relaxed. */
         uint32_t guard_rate;
+        /* Bytes of a block at rest that are taken to have no pages (REST-3, percpu/rest.h); relaxed. */
+        uint32_t untouched;
+        uint32_t rest_counts; /* that one of its blocks began; relaxed */
+        /* sheaf_capacity is the library's choice for the blocks of now (REST-4); under cache_mutex. */
+        bool capacity_follows;
 
         bool sheaves_as_7_0; /* option sheaf_rule: the kernel's numbers and ways of sheaves and barns
                                 (S13) */

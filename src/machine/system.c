@@ -14,6 +14,7 @@
 #include "lang/bits.h"
 #include "machine/clock.h"
 #include "machine/cpus.h"
+#include "machine/message.h"
 #include "machine/nodes.h"
 #include "machine/syscall.h"
 #include "machine/vdso.h"
@@ -66,6 +67,23 @@ uint64_t system_faults(void)
         if (!system_entered_sandbox())
                 system_call(SYS_getrusage, RUSAGE_SELF, (long)&usage, 0);
         return (uint64_t)usage.ru_minflt;
+}
+
+size_t system_resident(const void *start, size_t bytes)
+{
+        unsigned char in_core[RESIDENT_MOST / PAGE_SIZE + 1];
+        uintptr_t first = round_down((uintptr_t)start, machine.page_bytes);
+        size_t length = round_up((uintptr_t)start + bytes - first, machine.page_bytes);
+        size_t pages = length / machine.page_bytes;
+        size_t resident = 0;
+
+        check_or_die(pages <= sizeof(in_core));
+        if (system_sandbox_was_told() ||
+            system_call_failed(system_call(SYS_mincore, (long)first, (long)length, (long)in_core)))
+                return bytes;
+        for (size_t page = 0; page < pages; page++)
+                resident += in_core[page] & 1;
+        return min_of(resident * machine.page_bytes, bytes);
 }
 
 uint64_t system_time_ms(void)

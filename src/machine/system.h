@@ -253,6 +253,12 @@ KMEM_HIDDEN uint64_t system_faults(void);
  * in handlers of signals.
  */
 KMEM_HIDDEN bool system_can_read(const void *address);
+/*
+ * Bytes of the accessible range that have pages, whole pages of the system; all of them in a sandbox that the
+ * library was told of, and if the system does not say. The range has at most RESIDENT_MOST bytes.
+ */
+enum { RESIDENT_MOST = 1 << 20 };
+KMEM_HIDDEN size_t system_resident(const void *start, size_t bytes);
 /* Gives the pages back; they read as zero afterwards. False if refused. */
 KMEM_HIDDEN bool system_purge(void *start, size_t bytes);
 /*

@@ -43,6 +43,7 @@ enum {
         STOCK_MAX = 4,
         STOCK_MAX_ABOVE_PAGE = 64,
         STOCK_EMPTY_BYTES = 4 << 10, /* of empty sheaves */
+        SPARSE_CAPACITY = 14,
         BARN_FULL_MAX = 10,
 };
 
@@ -193,6 +194,7 @@ static uint32_t first_capacity(struct kmem_cache *cache)
 static void choose_sheaves(struct kmem_cache *cache)
 {
         bool has_sheaves = cache->engine->caching == CACHING_SHEAVES;
+        uint64_t given;
 
         cache->guard_rate = (uint32_t)options_for_cache_or(cache->name, OPTION_GUARD_SAMPLING,
                                                            guard_rate_of_new);
@@ -209,6 +211,11 @@ static void choose_sheaves(struct kmem_cache *cache)
         cache->sheaf_capacity = has_sheaves ? first_capacity(cache) : 0;
         if (has_sheaves)
                 cache->sheaf_room = max_of(default_capacity(cache), cache->sheaf_capacity);
+        cache->capacity_follows =
+                has_sheaves && cache_is_of_pages(cache) && !cache->sheaves_as_7_0 &&
+                options_for_cache(cache->name, OPTION_SHEAF_CAPACITY, &given) == OPTION_UNSET;
+        if (cache->capacity_follows)
+                cache->sheaf_room = max_of(cache->sheaf_room, (uint32_t)SPARSE_CAPACITY);
         cache->counts_sheaves =
                 cache->sheaves_as_7_0 && cache->sheaf_capacity && cache->counters_bytes;
 }
@@ -219,10 +226,31 @@ static void choose_sheaves(struct kmem_cache *cache)
  * sheaf is freed when it is empty (barn_put_empty), an array after it was taken out
  * (put_back_locked). The drain protocol takes away all other sheaves of the old capacity.
  */
-void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity)
+static void change_capacity(struct kmem_cache *cache, uint32_t capacity)
 {
         set_capacity(cache, capacity);
         percpu_flush(cache, false);
+}
+
+void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity)
+{
+        cache->capacity_follows = false;
+        change_capacity(cache, capacity);
+}
+
+void percpu_suit_sparse(struct kmem_cache *cache, bool sparse)
+{
+        uint32_t capacity = sparse ? SPARSE_CAPACITY : default_capacity(cache);
+
+        if (load_relaxed(&cache->sheaf_capacity) == capacity || !lock_try(&cache_mutex))
+                return;
+        if (cache->capacity_follows) {
+                /* REG-2 */
+                figures_poll();
+                change_capacity(cache, capacity);
+                figures_show_cache(cache);
+        }
+        lock_drop(&cache_mutex);
 }
 
 int percpu_setup(struct kmem_cache *cache)
@@ -710,7 +738,7 @@ bool percpu_free_slow(struct kmem_cache *cache, void *object)
         marks_gate(slot);
         reclaim_ask();
         if (!load_relaxed(&cache->sheaf_capacity) || slot == &shared_slot ||
-            (cache_is_of_pages(cache) && !rest_has_room(cache, slot))) {
+            (cache_is_of_pages(cache) && !rest_has_room(cache, slot, object))) {
                 objects_give(cache, record, &object, 1);
                 return true;
         }

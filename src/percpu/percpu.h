@@ -26,6 +26,12 @@ KMEM_HIDDEN void percpu_retire(struct kmem_cache *cache);
 KMEM_HIDDEN void percpu_change_capacity(struct kmem_cache *cache, uint32_t capacity);
 
 /*
+ * Gives a class of pages the larger sheaves of sparse blocks, or its own (REST-4), unless somebody has set their
+ * capacity. No lock may be held that comes after cache_mutex.
+ */
+KMEM_HIDDEN void percpu_suit_sparse(struct kmem_cache *cache, bool sparse);
+
+/*
  * Closes a cache (cache_is_closed) that other threads may be using. Returns 0, or EPERM if the
  * sheaves of other slots cannot be taken (no membarrier), or ENOSPC if all indexes are in use.
  * Under cache_mutex.

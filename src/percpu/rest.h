@@ -13,6 +13,13 @@
  *         The budget is a hint: a thread that moves, or two that store at once, only shift the next count.
  * REST-2  A block comes whatever the budget says if none of its class rests in the slot, so that
  *         pairs of malloc and free keep their block in a slot that is full of other classes.
+ * REST-3  A count takes the blocks of a class for as many bytes as those that were looked at had resident: a
+ *         program that begins its blocks and leaves the rest untouched would fill a slot with address
+ *         space. A look that finds more counts at once, one that finds less by a quarter, and a block
+ *         counts for an eighth of its size at least. Every fourth count that a class begins looks at the block
+ *         that comes.
+ * REST-4  Sheaves of sparse blocks, those with a quarter of their bytes resident at most, are larger, as the bound
+ *         has room for more of them; where half and more is resident a class has its small ones again.
  */
 #ifndef KMEM_PERCPU_REST_H
 #define KMEM_PERCPU_REST_H
@@ -33,7 +40,7 @@ KMEM_HIDDEN void rest_add_class(struct kmem_cache *cache);
  * rest_has_room where the budget is used up: sets the budget by a count, which a slot that was found full makes at
  * every eighth block only. In a full slot it calls percpu_look_full, so no lock may be held that comes after cache_mutex.
  */
-KMEM_HIDDEN bool rest_count(struct kmem_cache *cache, struct slot *slot);
+KMEM_HIDDEN bool rest_count(struct kmem_cache *cache, struct slot *slot, const void *block);
 
 /* Whether the budget has room for a freed block of a class of pages. */
 static inline bool rest_fits(const struct kmem_cache *cache, const struct slot *slot)
@@ -50,10 +57,10 @@ static inline void rest_came(const struct kmem_cache *cache, struct slot *slot, 
 }
 
 /* Whether a freed block of a class of pages may rest in the slot; if so, it is taken off the budget. */
-static inline bool rest_has_room(struct kmem_cache *cache, struct slot *slot)
+static inline bool rest_has_room(struct kmem_cache *cache, struct slot *slot, const void *block)
 {
         if (unlikely(!rest_fits(cache, slot)))
-                return rest_count(cache, slot);
+                return rest_count(cache, slot, block);
         rest_came(cache, slot, 1);
         return true;
 }

@@ -876,11 +876,23 @@ static size_t bytes_at_rest(const size_t *sizes, unsigned int count)
         return bytes;
 }
 
-/* A slot that was full before a trim is counted after a few blocks. */
-static void have_slot_counted(size_t size)
+static void *written_block(size_t size)
 {
+        char *block = malloc(hide(size));
+
+        check(block != NULL);
+        for (size_t at = 0; at < size; at += PAGE_SIZE)
+                ((volatile char *)block)[at] = 1;
+        return block;
+}
+
+/* A slot that was full before a trim is counted after a few blocks, and all classes count in full (REST-3). */
+static void have_slot_counted(const size_t *sizes, unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++)
+                class_cache_paged(sizes[i])->untouched = 0;
         for (unsigned int i = 0; i < COUNT_EACH; i++)
-                free(malloc(hide(size)));
+                free(written_block(sizes[0]));
 }
 
 /* Frees blocks until so many do not come to rest that a count refused one; true if it did. Their places are NULL then. */
@@ -936,10 +948,10 @@ static unsigned int take_blocks_of_pages(void *blocks[][BLOCKS_OF_CLASS], size_t
         unsigned int count = sizes_of_pages(sizes);
 
         heap_trim(0);
-        have_slot_counted(sizes[0]);
+        have_slot_counted(sizes, count);
         for (unsigned int i = 0; i < count; i++)
                 for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
-                        check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
+                        blocks[i][k] = written_block(sizes[i]);
         return count;
 }
 
@@ -1000,6 +1012,78 @@ static void blocks_of_pages_rest(void **state)
         while (taken)
                 free(rested[--taken]);
         check_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
+/* Takes blocks, writes to each page or to none, and frees them; returns what the first look that found less found. */
+static uint32_t burst_of_blocks(struct kmem_cache *cache, bool written)
+{
+        enum { BURST = 48 };
+        uint32_t found = 0;
+        void *blocks[BURST];
+
+        for (unsigned int i = 0; i < BURST; i++)
+                check((blocks[i] = written ? written_block(cache->size)
+                                           : malloc(hide(cache->size))) != NULL);
+        for (unsigned int i = 0; i < BURST; i++) {
+                free(blocks[i]);
+                if (!found)
+                        found = cache->untouched;
+        }
+        return found;
+}
+
+/*
+ * REST-3: more blocks than the bound has room for come to rest if the program wrote to few of their pages, and are
+ * counted in full soon after it began to fill them. REST-4: their sheaves are larger meanwhile.
+ */
+static void child_rest_untouched(void)
+{
+        enum { ROUNDS = 200 };
+        static const size_t size = 160 << 10;
+        struct kmem_cache *cache = class_cache_paged(size);
+        uint32_t capacity = cache->sheaf_capacity;
+        uint32_t found = 0;
+        size_t share;
+
+        stay_on_this_cpu();
+        check_equal(burst_of_blocks(cache, true), 0);
+        heap_trim(0);
+        for (unsigned int i = 0; i < ROUNDS; i++)
+                burst_of_blocks(cache, false);
+        check(cache->untouched > 0);
+        check(cache->untouched <= size - (size >> 3));
+        share = max_of(heap.accessible_bytes / 4 / slots_made_count(), (size_t)1 << 20);
+        check(bytes_at_rest(&size, 1) > share + slots_made_count() * size);
+        check(cache->sheaf_capacity > capacity || !cache->capacity_follows);
+        for (unsigned int i = 0; i < ROUNDS && cache->untouched; i++)
+                burst_of_blocks(cache, true);
+        check_equal(cache->untouched, 0);
+        check_equal(cache->sheaf_capacity, capacity);
+        /* A look that finds less counts for a quarter. */
+        heap_trim(0);
+        for (unsigned int i = 0; i < ROUNDS && !found; i++)
+                found = burst_of_blocks(cache, false);
+        check(found > 0 && found <= size / 4);
+        /* A capacity that somebody sets stays. */
+        lock_take(&cache_mutex);
+        percpu_change_capacity(cache, capacity);
+        lock_drop(&cache_mutex);
+        for (unsigned int i = 0; i < ROUNDS; i++)
+                burst_of_blocks(cache, false);
+        check_equal(cache->sheaf_capacity, capacity);
+}
+
+/* In a child, as a large heap lets more rest than a burst has. */
+static void blocks_of_pages_rest_untouched(void **state)
+{
+        const char *own = getenv("KMEM_OPTIONS");
+        const struct kmem_cache *cache;
+
+        skip_without_classes_of_pages();
+        cache = class_cache_paged(160 << 10);
+        if (cache_is_closed(cache) || cache->sheaf_capacity < 2 || !options.slot_cache_max)
+                skip_because("the class has no sheaves with room for a burst");
+        child_passes("rest_untouched", own ? own : "");
 }
 
 /* Blocks of pages that are freed in bulk come to rest within the bound, too. */
@@ -1088,20 +1172,20 @@ static void blocks_of_pages_in_use_rest(void **state)
         check_equal(sched_getaffinity(0, sizeof(all), &all), 0);
         stay_on_this_cpu();
         heap_trim(0);
-        have_slot_counted(sizes[0]);
+        have_slot_counted(sizes, count);
         budget = slot_current()->rest_budget;
         for (unsigned int i = 0; i < PAIRS; i++)
                 free(malloc(hide(sizes[0])));
         check_equal(slot_current()->rest_budget, budget);
         for (unsigned int i = 0; i < count - 1; i++)
                 for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
-                        check((blocks[i][k] = malloc(hide(sizes[i]))) != NULL);
+                        blocks[i][k] = written_block(sizes[i]);
         for (unsigned int i = 0; i < count - 1; i++)
                 for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
                         free(blocks[i][k]);
         for (unsigned int i = 0; i < PAIRS; i++) {
                 for (unsigned int k = 0; k < BURST; k++)
-                        check((burst[k] = malloc(hide(sizes[count - 1]))) != NULL);
+                        burst[k] = written_block(sizes[count - 1]);
                 for (unsigned int k = 0; k < BURST; k++)
                         free(burst[k]);
         }
@@ -1866,6 +1950,7 @@ int main(int argc, char **argv)
                 {"resting_in_a_full_heap", child_resting_in_a_full_heap},
                 {"resting_beside_a_report", child_resting_beside_a_report},
                 {"grows_after_a_peak", child_grows_after_a_peak},
+                {"rest_untouched", child_rest_untouched},
                 {"realloc_appends", child_realloc_appends},
                 {"realloc_stays", child_realloc_stays},
                 {"realloc_grows", child_realloc_grows},
@@ -1915,6 +2000,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(aligned_blocks_of_pages),
                 cmocka_unit_test(blocks_of_pages_rest),
                 cmocka_unit_test(blocks_of_pages_in_use_rest),
+                cmocka_unit_test(blocks_of_pages_rest_untouched),
                 cmocka_unit_test(blocks_of_pages_in_bulk_rest),
                 cmocka_unit_test(grows_after_a_peak),
                 cmocka_unit_test(mallinfo_counts),

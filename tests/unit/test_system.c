@@ -133,6 +133,27 @@ static void test_mappings(void **state)
         system_unmap(memory, (size_t)1 << 30);
 }
 
+/* Pages of the system that were touched count, as far as they lie in the range. */
+static void test_resident(void **state)
+{
+        size_t page = system_page_bytes();
+        size_t bytes = RESIDENT_MOST - page;
+        volatile char *memory = system_reserve(bytes);
+        char *start = (char *)(uintptr_t)memory;
+
+        (void)state;
+        assert_non_null(memory);
+        assert_true(system_commit(start, bytes));
+        assert_int_equal(system_resident(start, bytes), 0);
+        memory[0] = memory[3 * page] = memory[bytes - 1] = 1;
+        assert_int_equal(system_resident(start, bytes), 3 * page);
+        assert_int_equal(system_resident(start + page, bytes - page), 2 * page);
+        assert_int_equal(system_resident(start + 3 * page, 100), 100);
+        system_unmap(start, bytes);
+        /* What the system does not say is taken to be there. */
+        assert_int_equal(system_resident(start, bytes), bytes);
+}
+
 /* At the limit of mappings a mapping cannot be cut for a hole, but the hole's pages go back. */
 static int child_too_many_mappings(void)
 {
@@ -472,6 +493,7 @@ int main(void)
                 cmocka_unit_test(test_counts),
                 cmocka_unit_test(test_sizes),
                 cmocka_unit_test(test_mappings),
+                cmocka_unit_test(test_resident),
                 cmocka_unit_test(test_too_many_mappings),
                 cmocka_unit_test(test_affinity),
                 cmocka_unit_test(test_thread_numbers),
