@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -549,6 +550,127 @@ def test_standard_input_and_options(tmp_path: Path) -> None:
     trace = tr.read_trace(out)
     assert (trace.cpus, trace.page_bytes) == (64, 65536)
     assert [path.name for path in tmp_path.iterdir()] == ["out.ktrace"]
+
+
+def packed_by_zstd(content: bytes) -> bytes:
+    if shutil.which("zstd") is None:
+        pytest.skip("zstd is missing (Debian package zstd)")
+    return subprocess.run(["zstd", "-cq"], input=content, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [bytes, gzip.compress, bz2.compress, lzma.compress, packed_by_zstd],
+    ids=["plain", "gzip", "bzip2", "xz", "zstd"],
+)
+@pytest.mark.parametrize("way", ["file", "pipe", "fifo"])
+def test_streams(tmp_path: Path, pack: Callable[[bytes], bytes], way: str) -> None:
+    """A stream is read once, so what it is must be told from bytes that are not lost."""
+    file, fifo, out = tmp_path / "packed", tmp_path / "fifo", tmp_path / "out.ktrace"
+    file.write_bytes(pack(PERF.encode()))
+    os.mkfifo(fifo)
+    words = {
+        "file": '"$0" import - -o "$3" <"$1"',
+        "pipe": 'cat "$1" | "$0" import - -o "$3"',
+        "fifo": 'cat "$1" >"$2" & "$0" import "$2" -o "$3"',
+    }[way]
+    done = subprocess.run(
+        ["sh", "-c", words, ROOT / "kmem", file, fifo, out],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert tr.read_trace(out).records["time"].to_list() == TIMES
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"words\n", 'line 1: expected an event, not "words"'),
+        (b"PERFILE2", "only perf reads it, and not from a stream; expected a file"),
+        (gzip.compress(PERF.encode())[:-9], "damaged gzip file: "),
+        (packed_by_zstd, "zstd ended with 1: "),
+    ],
+)
+def test_faults_of_streams(tmp_path: Path, content: Any, reason: str) -> None:
+    """A stream without events was opened again, to say what it is, and had no writer any more."""
+    fifo, out = tmp_path / "fifo", tmp_path / "out.ktrace"
+    os.mkfifo(fifo)
+    text = content if isinstance(content, bytes) else content(PERF.encode())[:-9]
+    with subprocess.Popen(["sh", "-c", 'cat >"$0"', fifo], stdin=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        writer.stdin.write(text)
+        writer.stdin.close()
+        done = kmem("import", fifo, "-o", out, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"kmem: import: {fifo}: {reason}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not out.exists()
+
+
+def tools_of(process: int) -> list[int]:
+    """Children that run the reader."""
+    files = Path(f"/proc/{process}/task").glob("*/children")
+    children = [int(child) for file in files for child in file.read_text().split()]
+    return [child for child in children if str(TOOL) in command_line(child)]
+
+
+def command_line(process: int) -> str:
+    """Nothing once it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+@pytest.mark.parametrize("way", ["plain", "gzip", "file"])
+def test_an_import_that_is_ended_leaves_nothing_running(tmp_path: Path, way: str) -> None:
+    """A signal to the command alone: its reader went on, and waited for a writer that paused."""
+    fifo, out = tmp_path / "fifo", tmp_path / "out.ktrace"
+    os.mkfifo(fifo)
+    text = PERF.encode() * 1000
+    with subprocess.Popen(
+        [ROOT / "kmem", "import", "/dev/zero" if way == "file" else fifo, "-o", out],
+        stderr=subprocess.PIPE,
+    ) as working:
+        writer = os.open(fifo, os.O_RDWR)
+        os.write(writer, gzip.compress(text)[:-20] if way == "gzip" else text[:4096])
+        deadline = time.monotonic() + 60
+        while not (tools := tools_of(working.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        working.terminate()
+        status = working.wait(60)
+        assert working.stderr and working.stderr.read() == b""
+        os.close(writer)
+    assert tools
+    assert status == 130
+    assert not any(map(command_line, tools))
+    assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
+
+
+def test_results_may_have_names_of_any_bytes(tmp_path: Path) -> None:
+    """Also where the reader, or Polars, has a fault to tell."""
+    file, trace = tmp_path / "recording", Path(os.fsdecode(bytes(tmp_path) + b"/\xff.ktrace"))
+    file.write_text(PERF, encoding="utf-8")
+    trace.symlink_to("/dev/full")
+    done = kmem("import", file, "-o", trace)
+    assert done.returncode == 1
+    assert done.stderr.endswith("cannot write: No space left on device\n"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    trace.unlink()
+    assert kmem("import", file, "-o", trace).returncode == 0
+    for form in ("csv", "parquet"):
+        table = trace.with_suffix(f".{form}")
+        assert kmem("export", trace, "-o", table).returncode == 0
+        assert table.stat().st_size > 0
+        table.unlink()
+        table.symlink_to("/dev/full")
+        done = kmem("export", trace, "-o", table)
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

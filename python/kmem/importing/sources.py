@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import shutil
 import subprocess
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any
@@ -31,6 +31,7 @@ PACKED: dict[bytes, tuple[str, Any]] = {
     b"\xfd7zXZ\x00": ("xz", lzma.open),
 }
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError)
+ZSTD = "zstd"
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
 
 # Beginnings of files that a program turns into text: its name, Debian's package, and its words.
@@ -40,7 +41,7 @@ PROGRAMS: dict[bytes, tuple[str, str, list[str]]] = {
         "linux-perf",
         ["script", "--show-lost-events", "--ns", "-F", FIELDS, "-i"],
     ),
-    b"(\xb5/\xfd": ("zstd", "zstd", ["-dcq"]),
+    b"(\xb5/\xfd": (ZSTD, "zstd", ["-dcq"]),
     # Without -l trace-cmd 3.1 does not print which interrupt a task was in.
     b"\x17\x08\x44tracing": ("trace-cmd", "trace-cmd", ["report", "-t", "-l", "-i"]),
 }
@@ -68,24 +69,58 @@ def pump(source: IO[bytes], sink: IO[bytes], failed: Failed) -> None:
         failed.reason = str(error)
 
 
+class Joined(io.RawIOBase):
+    """The beginning of a stream, which was read to see what it is, and the rest behind it."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self.head = head
+        self.rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self.head[: len(buffer)] or self.rest.read(len(buffer))
+        self.head = self.head[len(buffer) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def beginning(source: IO[bytes]) -> bytes:
+    """The first bytes, which a file that can be read again keeps."""
+    if source.seekable():
+        place = os.lseek(source.fileno(), 0, os.SEEK_CUR)
+        return os.pread(source.fileno(), MAGIC_BYTES, place)
+    head = b""
+    while len(head) < MAGIC_BYTES and (piece := source.read(MAGIC_BYTES - len(head))):
+        head += piece
+    return head
+
+
 @contextmanager
-def unpacked(file: Path, form: str, opener: Any) -> Iterator[IO[bytes]]:
-    """The text of a packed file, through a pipe."""
+def pumped(file: Path, source: IO[bytes], fault: str = "") -> Iterator[IO[bytes]]:
+    """What the source has, through a pipe; @fault stands before the reason why it has no more.
+
+    The source stays open: to close it would wait for the thread, and that for more of a stream
+    whose writer has paused.
+    """
     failed = Failed()
     out, into = os.pipe()
-    with opener(file, "rb") as source, os.fdopen(out, "rb", buffering=0) as text:
+    with os.fdopen(out, "rb", buffering=0) as text:
         thread = Thread(target=pump, args=(source, os.fdopen(into, "wb"), failed), daemon=True)
         thread.start()
         yield text
         text.close()
         thread.join()
     if failed.reason is not None:
-        raise KmemError(f"import: {file}: damaged {form} file: {failed.reason}")
+        raise KmemError(f"import: {file}: {fault}{failed.reason}")
 
 
 @contextmanager
-def converted(file: Path, name: str, package: str, words: Sequence[str]) -> Iterator[IO[bytes]]:
-    """The text that the file's own program makes of it."""
+def converted(
+    file: Path, name: str, package: str, words: Sequence[str], packed: IO[bytes] | int
+) -> Iterator[IO[bytes]]:
+    """The text that the file's own program makes of it, or of its own input."""
     program = shutil.which(name)
     if program is None:
         raise KmemError(
@@ -93,17 +128,18 @@ def converted(file: Path, name: str, package: str, words: Sequence[str]) -> Iter
             " the text that it prints"
         )
     with subprocess.Popen(
-        [program, *words, str(file.resolve())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        [program, *words], stdin=packed, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as running:
         assert running.stdout is not None and running.stderr is not None
         said: list[bytes] = []
         errors = running.stderr
         thread = Thread(target=lambda: said.extend(errors), daemon=True)
         thread.start()
-        yield running.stdout
+        try:
+            yield running.stdout
+        except BaseException:
+            running.kill()
+            raise
         running.stdout.close()
         running.wait()
         thread.join()
@@ -114,29 +150,53 @@ def converted(file: Path, name: str, package: str, words: Sequence[str]) -> Iter
 
 
 @contextmanager
+def text_of(file: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
+    """By its beginning."""
+    head = beginning(plain)
+    is_stream = not plain.seekable()
+    source: Any = Joined(head, plain) if is_stream else plain
+    for magic, (form, opener) in PACKED.items():
+        if head.startswith(magic):
+            packed = opener(io.BufferedReader(source), "rb")
+            with pumped(file, packed, f"damaged {form} file: ") as text:
+                yield text
+            return
+    for magic, (name, package, words) in PROGRAMS.items():
+        if not head.startswith(magic):
+            continue
+        if name == ZSTD:
+            with (
+                pumped(file, source) if is_stream else nullcontext(plain) as packed,
+                converted(file, name, package, words, packed) as text,
+            ):
+                yield text
+            return
+        if is_stream or str(file) == "-":
+            raise KmemError(
+                f"import: {file}: only {name} reads it, and not from a stream; expected a file"
+            )
+        words = [*words, str(file.resolve())]
+        with converted(file, name, package, words, subprocess.DEVNULL) as text:
+            yield text
+        return
+    for magic, what in OTHERS.items():
+        if head.startswith(magic):
+            raise KmemError(f"import: {file}: {what}")
+    with pumped(file, source) if is_stream else nullcontext(plain) as text:
+        yield text
+
+
+@contextmanager
 def opened(file: Path) -> Iterator[IO[bytes]]:
     """The text of FILE, - for standard input, as something that a program can have as its input."""
-    if str(file) == "-":
-        yield sys.stdin.buffer
-        return
+    is_input = str(file) == "-"
     try:
         # Without a buffer: a program reads on where this one has stopped.
-        with file.open("rb", buffering=0) as plain:
-            head = os.pread(plain.fileno(), MAGIC_BYTES, 0) if plain.seekable() else b""
-            for magic, (form, opener) in PACKED.items():
-                if head.startswith(magic):
-                    with unpacked(file, form, opener) as text:
-                        yield text
-                    return
-            for magic, (name, package, words) in PROGRAMS.items():
-                if head.startswith(magic):
-                    with converted(file, name, package, words) as text:
-                        yield text
-                    return
-            for magic, what in OTHERS.items():
-                if head.startswith(magic):
-                    raise KmemError(f"import: {file}: {what}")
-            yield plain
+        with (
+            open(0 if is_input else file, "rb", buffering=0, closefd=not is_input) as plain,
+            text_of(file, plain) as text,
+        ):
+            yield text
     except IsADirectoryError:
         wanted = "expected a file; of a folder of LTTng the text that babeltrace2 prints"
         raise KmemError(f"import: {file}: a folder; {wanted}") from None

@@ -42,11 +42,13 @@ def export(trace_file: Path, out: Path) -> None:
         raise KmemError(f"export: --out {out}: {reason}; expected a file to write")
     table = as_table(tr.read_trace(trace_file))
     try:
-        with whole(out) as place:
+        # Polars takes no name that is not UTF-8, and of a file that is open it hands errors on.
+        with whole(out) as place, place.open("wb") as file:
             if out.suffix == ".csv":
-                table.write_csv(place)
+                table.write_csv(file)
             else:
-                table.write_parquet(place)
-    except OSError as error:
-        raise KmemError(f"export: --out {out}: {error.strerror or error}") from None
+                table.write_parquet(file)
+    except (OSError, pl.exceptions.ComputeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise KmemError(f"export: --out {out}: {reason}") from None
     say(f"{out}: {table.height:,} events")

@@ -56,10 +56,19 @@ def watch(tool: subprocess.Popen[str], text: IO[bytes]) -> None:
 def run_tool(words: list[str | Path], text: IO[bytes]) -> dict[str, Any]:
     """The tool's figures. Its output is a line, so it never waits for a reader."""
     with subprocess.Popen(
-        [TOOL, *words], stdin=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [TOOL, *words],
+        stdin=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",  # names of files are bytes
     ) as tool:
-        watch(tool, text)
-        output, errors = tool.communicate()
+        try:
+            watch(tool, text)
+            output, errors = tool.communicate()
+        except BaseException:
+            tool.kill()  # a signal to this command alone has not reached it
+            raise
     if tool.returncode != 0:
         lines = errors.splitlines() or [f"the reader ended with status {tool.returncode}"]
         raise KmemError(lines[-1].removeprefix("kmem: "))

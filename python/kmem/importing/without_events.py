@@ -37,7 +37,9 @@ WITHOUT_EVENTS = (
 
 
 def why_no_events(file: Path) -> str:
-    """What a file without events is, if it is known."""
+    """What a file without events is, if it is known. A stream cannot be read again."""
+    if not file.is_file():
+        return ""
     try:
         with file.open("rb") as opened:
             content = opened.read(LOOKED_AT)
