@@ -234,6 +234,18 @@ def test_what_is_no_error_of_the_output_is_not_said_to_be() -> None:
     assert (done.returncode, done.stderr) == (1, "kmem: Too many open files\n")
 
 
+def test_a_folder_that_was_removed_is_said(tmp_path: Path) -> None:
+    """The system's error of it names no file."""
+    words = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" export x --out y.csv'
+    done = subprocess.run(
+        ["sh", "-c", words, KMEM], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "kmem: the current folder was removed; expected one that exists"
+    )
+
+
 def test_a_line_that_cannot_be_written_keeps_the_status() -> None:
     with Path("/dev/full").open("wb") as full:
         for arguments, status in ((["nope"], 2), (["info", "1"], 1)):

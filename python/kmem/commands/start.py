@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from io import BufferedWriter, FileIO, TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -73,6 +74,15 @@ def output_fails(output: Output | None) -> bool:
     return output is not None and output.failed
 
 
+def has_no_folder() -> bool:
+    """Whether the folder that the command was started in is gone. No error of it has a name."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def start() -> int:
     """Run the command line, write its output, and return the exit status."""
     # Without this, programs started by the command would go on, and its folders would stay.
@@ -87,7 +97,10 @@ def start() -> int:
         if error.filename is not None:
             raise
         if not output_fails(output):  # no more processes, descriptors or memory
-            say(str(error.strerror))
+            if error.errno == errno.ENOENT and has_no_folder():
+                say("the current folder was removed; expected one that exists")
+            else:
+                say(str(error.strerror))
             return 1
         # Python writes the rest of its buffer at exit, which would fail again: send it to
         # /dev/null.
