@@ -610,7 +610,7 @@ def test_a_trace_that_ends_too_late(tmp_path: Path) -> None:
 
 
 def test_calibration_is_a_table_of_costs(tmp_path: Path) -> None:
-    file = tmp_path / "costs.csv"
+    file = tmp_path / "[red]costs[b].csv"
     done = subprocess.run(
         [ROOT / "kmem", "lab", "calibrate", "--out", file],
         capture_output=True,
@@ -619,6 +619,7 @@ def test_calibration_is_a_table_of_costs(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"\nkmem replay --costs {file} uses these\n")
     costs = read_costs(file)
     assert set(read_costs()) < set(costs) == set(read_costs()) | {"slow_paths"}
     # Nothing that is measured takes no time at all; the rest of a slow path may be lost in noise.

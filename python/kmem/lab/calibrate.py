@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kmem.common.errors import KmemError
-from kmem.common.files import write_result
+from kmem.common.files import why_not_written, write_result
 from kmem.common.tree import BUILD, build
 from kmem.replay.costs import read_costs
 
@@ -116,6 +116,8 @@ def write_costs(file: Path, costs: dict[str, float], line_measured: bool) -> Non
 
 
 def show_calibration(file: Path | None) -> None:
+    if file is not None and (reason := why_not_written(file)):
+        raise KmemError(f"lab calibrate: --out {file}: {reason}")
     build()
     assumed = read_costs()
     measured = measure()
@@ -128,7 +130,7 @@ def show_calibration(file: Path | None) -> None:
         output.add_column(heading, justify="right", no_wrap=True)
     for name, ns in costs.items():
         output.add_row(name, f"{ns:.1f}", f"{assumed[name]:g}" if name in assumed else "-")
-    console = Console()
+    console = Console(markup=False, emoji=False)  # a name of a file is printed unchanged
     console.print(output)
     if "line" not in measured:
         console.print("one CPU only: remote words and hand-overs are assumed", highlight=False)
