@@ -51,3 +51,21 @@ def test_values_have_names_and_not_types(
 
 def test_help_of_run_fits_the_terminal() -> None:
     assert max(map(len, kmem("run", "--help").stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "ranges"),
+    [
+        ("replay", ("1 to 8192", "1 to 8;", "1 to 65536", "1 to 1073741824", "at most 1024")),
+        ("tune", ("1 to 8192", "1 to 8;", "1 to 65536")),
+        ("profile", ("1K to 1T",)),
+        ("run", ("0 to 1073741824", "1 to less than 8 exbibytes")),
+        ("lab order", ("1 to 8192", "4096 to 65536", "1 to 10000;", "1 to 100000000")),
+        ("record kernel", ("at most 86400",)),
+    ],
+)
+def test_ranges_of_numbers_are_said(words: str, ranges: tuple[str, ...]) -> None:
+    shown = kmem(*words.split(), "--help", environment={"COLUMNS": "300"}).stdout
+    text = " ".join(shown.replace("│", " ").split())
+    for one in ranges:
+        assert one in text

@@ -41,10 +41,13 @@ def order(
             help="Compute a single case, for objects of this many bytes with padding.",
         ),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(help="Number of CPUs of the case.")] = None,
+    cpus: Annotated[int | None, typer.Option(help="CPUs of the case, 1 to 8192.")] = None,
     page_size: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Page size of the case in bytes; default: 4096"),
+        typer.Option(
+            metavar="BYTES",
+            help="Page size of the case, a power of two from 4096 to 65536; default: 4096",
+        ),
     ] = None,
     order_rule: Annotated[
         Literal["6.12", "5.10"] | None,
@@ -63,12 +66,13 @@ def order(
         typer.Option(help="Objects that a slab should hold; default: computed from --cpus"),
     ] = None,
     groups: Annotated[
-        int | None, typer.Option(help="Groups of the simulated hackbench; default: 200")
+        int | None, typer.Option(help="Groups of the simulated hackbench, 1 to 10000; default: 200")
     ] = None,
     loops: Annotated[
         int | None,
         typer.Option(
-            help="Messages from each sender to each receiver in each of five runs; default: 40"
+            help="Messages from each sender to each receiver in each of five runs, 1 to 100000000; "
+            "default: 40"
         ),
     ] = None,
     quick: Quick = False,

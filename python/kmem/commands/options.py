@@ -45,9 +45,9 @@ SampleInterval = Annotated[
     typer.Option(
         "--interval",
         metavar="BYTES",
-        help="Average number of allocated bytes between two samples, with K, M, G or T if wanted; "
-        "default: that of the program; if it is not sampled yet 512K, or more, chosen once so that "
-        "at most about 100 samples come in a second.",
+        help="Average number of allocated bytes between two samples, 1K to 1T, with K, M, G or T "
+        "if wanted; default: that of the program; if it is not sampled yet 512K, or more, chosen "
+        "once so that at most about 100 samples come in a second.",
         parser=interval_text,
     ),
 ]
@@ -182,14 +182,16 @@ Kernel = Annotated[
 ]
 Cpus = Annotated[
     int | None,
-    typer.Option(help="CPUs of the machine; default: the trace's, 1 for a program of one thread"),
+    typer.Option(
+        help="CPUs of the machine, 1 to 8192; default: the trace's, 1 for a program of one thread"
+    ),
 ]
-Nodes = Annotated[int | None, typer.Option(help="NUMA nodes of the machine; default: 1")]
+Nodes = Annotated[int | None, typer.Option(help="NUMA nodes of the machine, 1 to 8; default: 1")]
 Copies = Annotated[
     int | None,
     typer.Option(
-        help="Copies of the trace that run at once, each on the CPUs after the copy before; "
-        "default: 1"
+        help="Copies of the trace that run at once, 1 to 65536, each on the CPUs after the copy "
+        "before; default: 1"
     ),
 ]
 CostsFile = Annotated[

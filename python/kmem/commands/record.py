@@ -48,7 +48,7 @@ def record_kernel(
         typer.Argument(metavar="-- COMMAND", help="Record until COMMAND ends.", show_default=False),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(metavar="N", help="Record for N seconds.")
+        float | None, typer.Option(metavar="N", help="Record for N seconds, at most 86400.")
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="Trace to write.", parser=file_name)

@@ -54,7 +54,8 @@ def replay(
         bool,
         typer.Option(
             "--real-time",
-            help="Replay on this machine with a thread for each CPU, instead of the simulation.",
+            help="Replay on this machine with a thread for each CPU, at most 1024, instead of the "
+            "simulation.",
         ),
     ] = False,
     compare: Annotated[
@@ -73,7 +74,8 @@ def replay(
     window: Annotated[
         int | None,
         typer.Option(
-            help="Real time: events that a thread may be ahead of the others; default: 1024"
+            help="Real time: events that a thread may be ahead of the others, 1 to 1073741824; "
+            "default: 1024"
         ),
     ] = None,
     _: TraceMemory = None,
