@@ -57,7 +57,7 @@ def test_help_of_run_fits_the_terminal() -> None:
     ("words", "ranges"),
     [
         ("replay", ("1 to 8192", "1 to 8;", "1 to 65536", "1 to 1073741824", "at most 1024")),
-        ("tune", ("1 to 8192", "1 to 8;", "1 to 65536")),
+        ("tune", ("1 to 8192", "1 to 8;", "1 to 65536", "0.000001 to 1000000000")),
         ("profile", ("1K to 1T",)),
         ("run", ("0 to 1073741824", "1 to less than 8 exbibytes")),
         ("lab order", ("1 to 8192", "4096 to 65536", "1 to 10000;", "1 to 100000000")),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import typer
 from pydantic import ValidationError
 
-from kmem.commands.shown import command
+from kmem.commands.shown import command, number
 
 
 def command_path(words: Sequence[str]) -> str:
@@ -36,8 +36,8 @@ BOUNDS = {"greater_than_equal", "less_than_equal"}
 
 
 def plain(bound: object) -> object:
-    """86400.0 as 86400."""
-    return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+    """86400.0 as 86400, 1e-06 as 0.000001."""
+    return number(bound) if isinstance(bound, float) else bound
 
 
 def shown_value(value: object) -> str:

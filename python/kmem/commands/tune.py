@@ -83,6 +83,7 @@ def tune(
         typer.Option(
             metavar="SECONDS",
             min=0.000001,
+            max=1e9,
             help="CPU time of the program on the defaults, for the promise's share of it.",
         ),
     ] = None,
