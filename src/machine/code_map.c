@@ -13,6 +13,7 @@
 #include "machine/system.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <limits.h>
 #include <link.h>
 #include <string.h>
@@ -66,7 +67,8 @@ struct code_map {
 
 /* Mapped by the first report, and kept: mlockall would lock a static one. Written while it is taken. */
 static struct code_map *code_map;
-static uint32_t is_taken;
+/* The thread that has taken it, by the address of its errno; NULL: none has. */
+static void *taker;
 
 /* ---- Reading the mappings ------------------------------------------------------------------------ */
 
@@ -175,22 +177,22 @@ static void read_maps(struct code_map *map)
 
 struct code_map *code_map_take(void)
 {
-        uint32_t free = 0;
+        void *nobody = NULL;
 
         /* A filter may end the process for opening a file. */
         if (system_entered_sandbox())
                 return NULL;
         /* Acquire, with the release in code_map_drop. */
-        for (int waited = 0; !compare_swap_acquire(&is_taken, &free, 1); waited++) {
+        for (int waited = 0; !compare_swap_acquire(&taker, &nobody, (void *)&errno); waited++) {
                 if (waited == WAIT_MS)
                         return NULL;
-                free = 0;
+                nobody = NULL;
                 system_sleep_ns(1000000);
         }
         if (!code_map)
                 code_map = system_map(sizeof(*code_map));
         if (!code_map) {
-                store_release(&is_taken, 0u);
+                store_release(&taker, NULL);
                 return NULL;
         }
         read_maps(code_map);
@@ -201,7 +203,13 @@ struct code_map *code_map_take(void)
 void code_map_drop(struct code_map *map)
 {
         if (map)
-                store_release(&is_taken, 0u);
+                store_release(&taker, NULL);
+}
+
+void code_map_fork_child(void)
+{
+        if (load_relaxed(&taker) != &errno)
+                store_relaxed(&taker, NULL);
 }
 
 void code_map_restart(struct code_map *map)

@@ -32,6 +32,8 @@ struct code_place {
  */
 KMEM_HIDDEN struct code_map *code_map_take(void);
 KMEM_HIDDEN void code_map_drop(struct code_map *map);
+/* A thread that had the map at the fork is not in the child, and never gives it back there. */
+KMEM_HIDDEN void code_map_fork_child(void);
 
 /* The next text names each file for the first time. */
 KMEM_HIDDEN void code_map_restart(struct code_map *map);

@@ -20,6 +20,7 @@
 #include "engines/hardened/hardened.h"
 #include "base/metadata.h"
 #include "base/rcu.h"
+#include "machine/code_map.h"
 #include "page/deferred.h"
 #include "page/extra.h"
 #include "page/large.h"
@@ -186,6 +187,7 @@ static void child(void)
                 percpu_fork_child();
                 call_rcu_fork_child();
                 guards_fork_child();
+                code_map_fork_child();
                 release_all(reset);
                 hardened_fork_child();
         }

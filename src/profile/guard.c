@@ -98,6 +98,7 @@ void guards_fork_child(void)
         store_relaxed(&guard_figures.made, (uint64_t)0);
         store_relaxed(&guard_figures.missed, (uint64_t)0);
         store_relaxed(&guard_figures.faults, (uint64_t)0);
+        guard_report_fork_child();
 }
 
 /* ---- What a fault means -------------------------------------------------------------------------- */

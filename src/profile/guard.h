@@ -139,5 +139,7 @@ struct guard_event {
 
 /* Says what happened, on standard error and in the file of faults. */
 KMEM_HIDDEN void guard_report(const struct guard_event *event);
+/* A thread that reported at the fork is not in the child, and its report never ends there. */
+KMEM_HIDDEN void guard_report_fork_child(void);
 
 #endif

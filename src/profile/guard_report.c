@@ -18,6 +18,7 @@
 #include "machine/message.h"
 #include "machine/system.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -43,7 +44,8 @@ static struct {
         struct code_map *map; /* NULL: places are not known */
         char text[REPORT_BYTES];
 } report KMEM_SPARSE;
-static uint32_t reporting; /* a thread has `report` */
+/* The thread that has `report`, by the address of its errno; NULL: none has. */
+static void *reporter;
 
 static const char *const kinds[] = {
         [GUARD_OVERFLOW] = "overflow",
@@ -222,14 +224,20 @@ void guard_report(const struct guard_event *event)
 {
         static const struct guard_step none;
         uint64_t number = add_relaxed(&guard_figures.faults, 1);
-        uint32_t free = 0;
+        void *nobody = NULL;
         struct text text;
 
         if (number > REPORTS_MOST)
                 return;
+        /* A signal handler interrupted this thread's report, which goes on when it returns. */
+        if (load_relaxed(&reporter) == &errno) {
+                message("%s: %s at 0x%lx, in a signal handler while another fault was reported",
+                        kinds[event->fault], event->access, (unsigned long)event->address);
+                return;
+        }
         /* Acquire, with the release below. */
-        while (!compare_swap_acquire(&reporting, &free, 1)) {
-                free = 0;
+        while (!compare_swap_acquire(&reporter, &nobody, (void *)&errno)) {
+                nobody = NULL;
                 system_sleep_ns(1000000);
         }
         add_here(&report.trace[0], event->instruction);
@@ -244,5 +252,11 @@ void guard_report(const struct guard_event *event)
         add_json(&text, event);
         write_file(&text);
         code_map_drop(report.map);
-        store_release(&reporting, 0u);
+        store_release(&reporter, NULL);
+}
+
+void guard_report_fork_child(void)
+{
+        if (load_relaxed(&reporter) != &errno)
+                store_relaxed(&reporter, NULL);
 }

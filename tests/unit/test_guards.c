@@ -19,6 +19,7 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -577,6 +578,111 @@ static void fork_child(void)
         check(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
+/* ---- Faults beside a report ---------------------------------------------------------------------- */
+
+static volatile char *freed_before;
+static int full_pipe[2];
+static int saved_error;
+
+/* The next report waits until somebody reads the pipe. */
+static void fill_standard_error(void)
+{
+        static const char filling[4096];
+
+        saved_error = dup(STDERR_FILENO);
+        check(saved_error >= 0);
+        check_equal(pipe(full_pipe), 0);
+        check_equal(fcntl(full_pipe[1], F_SETFL, O_NONBLOCK), 0);
+        while (write(full_pipe[1], filling, sizeof(filling)) > 0)
+                ;
+        check_equal(fcntl(full_pipe[1], F_SETFL, 0), 0);
+        check(dup2(full_pipe[1], STDERR_FILENO) >= 0);
+}
+
+/* Until the reports so far are in the pipe. */
+static void await_report(void)
+{
+        while (!load_relaxed(&guard_figures.faults))
+                usleep(1000);
+        usleep(200000);
+}
+
+/* The fault ends the process. */
+static void touch_freed(int number)
+{
+        (void)number;
+        signal(SIGALRM, SIG_DFL);
+        alarm(20);
+        dup2(saved_error, STDERR_FILENO);
+        *freed_before = 1;
+        _exit(0);
+}
+
+static void *free_twice(void *object)
+{
+        kfree(object);
+        return NULL;
+}
+
+/* The thread that writes a report is not in the child, whose own fault is reported with its places. */
+static void fork_beside_report_child(void)
+{
+        char *object = at_end(100);
+        pthread_t thread;
+        pid_t child;
+        int status;
+
+        freed_before = at_end(100);
+        kfree((void *)freed_before);
+        kfree(object);
+        fill_standard_error();
+        check_equal(pthread_create(&thread, NULL, free_twice, object), 0);
+        await_report();
+        child = fork();
+        check(child >= 0);
+        if (!child)
+                touch_freed(0);
+        check_equal(waitpid(child, &status, 0), child);
+        _exit(!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV);
+}
+
+static void fork_and_touch(int number)
+{
+        pid_t child = fork();
+        int status;
+
+        if (!child)
+                touch_freed(number);
+        _exit(waitpid(child, &status, 0) != child || !WIFSIGNALED(status) ||
+              WTERMSIG(status) != SIGSEGV);
+}
+
+/* The handler comes while its own thread writes a report. */
+static void interrupt_report(void (*handler)(int))
+{
+        struct sigaction action = {.sa_handler = handler, .sa_flags = SA_NODEFER};
+        char *object = at_end(100);
+
+        freed_before = at_end(100);
+        kfree((void *)freed_before);
+        kfree(object);
+        fill_standard_error();
+        check_equal(sigaction(SIGALRM, &action, NULL), 0);
+        alarm(1);
+        kfree(object);
+        check_failed("the handler ends the process", __FILE__, __LINE__);
+}
+
+static void handler_in_report_child(void)
+{
+        interrupt_report(touch_freed);
+}
+
+static void fork_in_report_child(void)
+{
+        interrupt_report(fork_and_touch);
+}
+
 static bool storm_ends;
 
 static void *churn_on(void *seed)
@@ -771,6 +877,9 @@ static const struct child_case cases[] = {
         {"threads", threads_child},
         {"fork", fork_child},
         {"fork_storm", fork_storm_child},
+        {"fork_beside_report", fork_beside_report_child},
+        {"handler_in_report", handler_in_report_child},
+        {"fork_in_report", fork_in_report_child},
         {"rate", rate_child},
         {"turns", turns_child},
         {"gate", gate_child},
@@ -948,6 +1057,23 @@ static void test_threads(void **state)
         child_passes("fork_storm", EVERY);
 }
 
+static void test_beside_report(void **state)
+{
+        const char within[] = ", in a signal handler while another fault was reported";
+
+        (void)state;
+        child_run("fork_beside_report", EVERY, &result);
+        if (!WIFEXITED(result.status) || WEXITSTATUS(result.status) != 0)
+                explain("fork_beside_report", "exit status 0");
+        reports("fork_beside_report", "kmem: use after free: a");
+        reports("fork_beside_report", "/test_guards+0x");
+        child_run("handler_in_report", EVERY, &result);
+        if (!WIFSIGNALED(result.status) || WTERMSIG(result.status) != SIGSEGV)
+                explain("handler_in_report", "SIGSEGV");
+        reports("handler_in_report", within);
+        child_prints("fork_in_report", EVERY, within);
+}
+
 static void test_rates(void **state)
 {
         (void)state;
@@ -967,7 +1093,8 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_stranger),       cmocka_unit_test(test_small_overflow),
                 cmocka_unit_test(test_nothing_wrong),  cmocka_unit_test(test_quarantine),
                 cmocka_unit_test(test_surroundings),   cmocka_unit_test(test_handlers),
-                cmocka_unit_test(test_threads),        cmocka_unit_test(test_rates),
+                cmocka_unit_test(test_threads),        cmocka_unit_test(test_beside_report),
+                cmocka_unit_test(test_rates),
         };
 
         child_main(argc, argv, cases, array_size(cases));
