@@ -12,6 +12,7 @@
 #include "lang/text.h"
 #include "machine/file.h"
 #include "machine/message.h"
+#include "machine/syscall.h"
 
 #include <string.h>
 
@@ -550,11 +551,35 @@ bool options_are_right(const char *given)
         return !faults;
 }
 
+/*
+ * A relative path counts from the folder in which the program starts: a recording goes on after the program has
+ * changed to another, and reports are written at the end. It stays as it is without room for the folder, or if
+ * the folder's own name has a mark of reports' paths.
+ */
+static void fix_path(char path[sizeof(options.slabinfo)])
+{
+        char folder[sizeof(options.slabinfo)];
+        long bytes;
+
+        if (!*path || *path == '/' || strcmp(path, "-") == 0)
+                return;
+        bytes = system_call(SYS_getcwd, (long)folder, sizeof(folder), 0);
+        if (system_call_failed(bytes) || *folder != '/' || strstr(folder, "%p") ||
+            (size_t)bytes + strlen(path) >= sizeof(folder))
+                return;
+        folder[bytes - 1] = '/';
+        strcpy(folder + bytes, path);
+        strcpy(path, folder);
+}
+
 void options_init(void)
 {
         /* A program with more rights than its caller ignores the caller's settings. */
         if (system_is_privileged() || !parse_text(find_variable()))
                 return;
+        fix_path(options.slabinfo);
+        fix_path(options.attrs);
+        fix_path(options.record);
         of_kernel = true;
         strcpy(entries, kernel_options(options.kernel));
         parse_parts(entries, ",", parse_entry);

@@ -625,3 +625,25 @@ def test_comment_sign_keeps_the_limit() -> None:
     )
     assert b'option "#off": expected name=value' in result.stderr
     assert b"MemoryError" in result.stderr
+
+
+def test_relative_paths_count_from_the_start(tmp_path: Path) -> None:
+    """Also where a recording goes on, and reports come, after a change to another folder."""
+    (tmp_path / "deeper").mkdir()
+    program = (
+        "import os; before = [bytearray(1000) for _ in range(9)]; os.chdir('deeper');"
+        " [bytearray(1000) for _ in range(40000)]"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ
+        | {"LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": "slabinfo=table,attrs=tree,record=raw"},
+        timeout=60,
+        check=True,
+    )
+    assert not list((tmp_path / "deeper").iterdir())
+    assert (tmp_path / "table").read_text().startswith("slabinfo - version: 2.1\n")
+    assert list((tmp_path / "tree").iterdir())
+    # Two chunks of 20 pages of 64 KiB are more than begin with the recording.
+    assert (tmp_path / "raw").stat().st_size > 65536 + 2 * (20 << 16)
