@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,6 +195,43 @@ def test_lines_that_are_no_faults() -> None:
         "process": 0,
         "here": {"thread": 0, "frames": []},
     }
+
+
+@pytest.fixture
+def others() -> Iterator[tuple[Path, str]]:
+    """The folder of another user, and the beginning of the names in it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to have files of another user")
+    folder = Path("/dev/shm/kmem-54321")
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 54321, 54321)
+    yield folder, str(Path("/proc/self/ns/pid").stat().st_ino)
+    shutil.rmtree(folder)
+
+
+def test_other_users_do_not_fill_the_readers_memory(others: tuple[Path, str]) -> None:
+    """A file may have any number of names, and a folder many files."""
+    folder, namespace = others
+    line = b'{"fault": "overflow", "command": "x"}\n'
+    for number in range(99_000_000, 99_000_010):
+        file = folder / f"{namespace}.{number}.faults"
+        file.write_bytes(line + b" " * (1 << 20))
+        os.chown(file, 54321, 54321)
+    os.link(file, folder / f"{namespace}.99000010.faults")
+    done = subprocess.run(
+        [str(KMEM), "guards", "--all", "--json"], capture_output=True, text=True, check=True
+    )
+    assert [fault["command"] for fault in json.loads(done.stdout)] == ["x"] * 3
+    lines = done.stderr.splitlines()
+    assert "not read; expected 4 MiB of faults of a user at a time" in lines[0]
+    assert lines[3] == f"kmem: {folder}: 5 more of this user's files could not be read"
+    assert len(lines) == 4
+    # What was not shown is there for the next look.
+    assert len(list(folder.iterdir())) == 8
+    for each in list(folder.iterdir()):
+        if each.stat().st_nlink == 1:
+            each.unlink()
+    assert said("--all")[1].count("has 2 names; expected one") == 2
 
 
 def test_rate_of_a_running_process() -> None:

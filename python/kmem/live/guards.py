@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,13 @@ from kmem.common.errors import KmemError, say
 from kmem.common.processes import start_time
 from kmem.common.text import printable
 from kmem.live.images import Image, read_image
-from kmem.live.registry.find import open_process
+from kmem.live.registry.find import USER_LINES, open_process
 from kmem.live.registry.heap import read_guards
-from kmem.live.registry.owner import files, opened
+from kmem.live.registry.owner import files, folders_of, opened
 
 SUFFIX = ".faults"
 FILE_MOST_BYTES = 4 << 20  # the library writes 64 lines of at most 16 KiB
+USER_MOST_BYTES = 4 << 20  # of all files of another user in one look
 STEPS = ("here", "allocated", "freed")  # whose threads and stacks a fault has
 
 
@@ -43,16 +45,24 @@ class FaultFile:
     def ended(self) -> bool:
         return start_time(self.process) is None
 
-    def read(self) -> list[dict[str, Any]]:
-        """The faults in it; lines that are none are left out."""
+    def read(self, left: int | None) -> bytes:
+        """What is in it. KmemError if it is longer than @left, or not to be trusted."""
         with opened(self.folder) as folder:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(self.name, flags, dir_fd=folder), "rb") as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode) or status.st_uid != os.fstat(folder).st_uid:
                     raise KmemError(f"{self.folder / self.name}: not a file of the folder's user")
-                lines = file.read(FILE_MOST_BYTES).splitlines()
-        return [fault for line in lines if (fault := parsed(line)) is not None]
+                if status.st_nlink > 1:
+                    raise KmemError(
+                        f"{self.folder / self.name}: has {status.st_nlink} names; expected one"
+                    )
+                if left is not None and status.st_size > left:
+                    raise KmemError(
+                        f"{self.folder / self.name}: not read; expected {USER_MOST_BYTES >> 20} MiB"
+                        " of faults of a user at a time"
+                    )
+                return file.read(FILE_MOST_BYTES if left is None else left)
 
     def remove(self) -> None:
         with contextlib.suppress(OSError), opened(self.folder) as folder:
@@ -108,6 +118,28 @@ def fault_files(process: int | None) -> Iterator[FaultFile]:
     for path, number in files(SUFFIX):
         if process in (None, number):
             yield FaultFile(path.parent, path.name, number)
+
+
+def contents(process: int | None) -> Iterator[tuple[FaultFile, bytes]]:
+    """The files that can be read, and what is in them. A few lines of reasons for others."""
+    own = folders_of(os.geteuid())
+    left: dict[Path, int] = defaultdict(lambda: USER_MOST_BYTES)
+    refused: Counter[Path] = Counter()
+    for file in fault_files(process):
+        is_own = file.folder in own
+        try:
+            content = file.read(None if is_own else left[file.folder])
+        except (OSError, KmemError) as error:
+            refused[file.folder] += 1
+            if is_own or refused[file.folder] <= USER_LINES:
+                path = file.folder / file.name
+                say(f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error))
+            continue
+        left[file.folder] -= len(content)
+        yield file, content
+    for folder, count in refused.items():
+        if folder not in own and count > USER_LINES:
+            say(f"{folder}: {count - USER_LINES} more of this user's files could not be read")
 
 
 class Names:
@@ -184,16 +216,9 @@ def show_guards(process: int | None, *, as_json: bool, keep: bool) -> None:
     names = Names()
     faults = []
     shown = []
-    for file in fault_files(process):
-        try:
-            found = file.read()
-        except OSError as error:
-            say(f"{file.folder / file.name}: {error.strerror}")
-            continue
-        except KmemError as error:
-            say(str(error))
-            continue
-        faults += [with_names(fault, names) for fault in found]
+    for file, content in contents(process):
+        found = map(parsed, content.splitlines())
+        faults += [with_names(fault, names) for fault in found if fault is not None]
         shown.append(file)
     faults.sort(key=lambda fault: fault.get("time", 0))
     if process is not None and not faults:
