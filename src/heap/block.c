@@ -276,10 +276,10 @@ size_t block_bytes(const void *block)
         struct kmem_cache *cache;
         bool known;
 
-        if (hardened_is_on() && !heap_contains(block))
-                return hardened_bytes(block, &known);
         if (in_sample_region(block))
                 return sample_bytes(block);
+        if (hardened_is_on() && !heap_contains(block))
+                return hardened_bytes(block, &known);
         cache = cache_of(block);
         if (!cache)
                 return large_size(block);
@@ -403,15 +403,15 @@ static inline bool free_looked_at(struct kmem_cache *cache, void *block)
 }
 
 /*
- * Takes a hardened block back; objects of named caches, which lie in the heap, are left to the caller. @size: SIZE_MAX
- * if the call does not tell it. False: it is an object of the heap, or NULL.
+ * Takes a hardened block back; objects of named caches, which lie in the heap or are guarded, are left to the caller.
+ * @size: SIZE_MAX if the call does not tell it. False: it is such an object, or NULL.
  */
 static KMEM_NOINLINE bool free_hardened_slow(void *block, size_t size, const char *call,
                                              const void *site)
 {
         int saved_errno = errno;
 
-        if (!block || heap_contains(block))
+        if (!block || heap_contains(block) || in_sample_region(block))
                 return false;
         figures_poll();
         if (is_recording())
@@ -545,6 +545,12 @@ static void *resize_by_copy(enum class_table table, void *block, size_t old, siz
         return moved;
 }
 
+/* Objects of named caches are not hardened. They lie in the cache's pages, or in those of a guard. */
+static bool is_hardened(const struct kmem_cache *cache, const void *block)
+{
+        return hardened_is_on() && !cache && !in_sample_region(block);
+}
+
 /* Recordings have a resize as a free and an allocation. */
 static void *resize_hardened(enum class_table table, void *block, size_t size, const void *site)
 {
@@ -571,7 +577,7 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
         struct kmem_cache *cache = cache_of(block);
         void *moved;
 
-        if (hardened_is_on() && !cache)
+        if (is_hardened(cache, block))
                 return resize_hardened(table, block, size, site);
         if (cache) {
                 /* Keep the object unless it is too small, or half of it would lie idle. */
@@ -607,7 +613,7 @@ void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags, 
 {
         void *moved = NULL;
 
-        if (hardened_is_on() && !cache_of(block))
+        if (is_hardened(cache_of(block), block))
                 return resize_hardened(CLASS_KMALLOC, block, size, site);
         if (!cache_of(block) && size > class_bytes_max())
                 moved = resize_large(block, size, site);

@@ -13,6 +13,7 @@
 #include "engines/hardened/large.h"
 #include "lang/bits.h"
 #include "machine/system.h"
+#include "profile/guard.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -1630,8 +1631,32 @@ static void child_nothing_done(void)
         drop(take(10));
 }
 
+/* Objects of named caches are no hardened blocks, and every call that takes an object takes guarded ones. */
+static void child_guarded_objects(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("named", 100, 0, SLAB_NO_MERGE, NULL);
+        void *objects[4];
+        char *moved;
+
+        for (int i = 0; i < 4; i++) {
+                objects[i] = kmem_cache_alloc(cache, GFP_KERNEL);
+                check(in_guard_region(objects[i]));
+        }
+        check_equal(ksize(objects[0]), 100);
+        memset(objects[0], 'k', 100);
+        moved = krealloc(objects[0], 500, GFP_KERNEL);
+        check(hardened_contains(moved) && moved[99] == 'k');
+        kfree(moved);
+        kmem_cache_free(cache, objects[1]);
+        kfree(objects[2]);
+        kfree_bulk(1, &objects[3]);
+        kmem_cache_destroy(cache);
+}
+
 static void combinations(void **state)
 {
+        child_passes("guarded_objects",
+                     "protect=hardened,guard_sampling=1,sheaf_capacity=0,engine=slub,registry=off");
         child_prints("nothing_done", "protect=hardened,profile_interval=4096",
                      "option profile_interval: no effect with protect=hardened");
         child_prints("nothing_done", "protect=hardened,memory_limit=1G",
@@ -1736,6 +1761,7 @@ int main(int argc, char **argv)
                 CASE(figures),
                 CASE(mallinfo),
                 CASE(nothing_done),
+                CASE(guarded_objects),
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(wrong_frees),
