@@ -501,7 +501,14 @@ void *registry_alloc(size_t bytes)
                 record = region + used;
                 used += bytes;
         }
-        if (!record)
+        /*
+         * REG-3: readers find the next record by it. They pass a record that is being made once a later one is
+         * published, and must not take what is in it for heads.
+         */
+        if (record)
+                store_relaxed(&((struct registry_record_head *)(void *)record)->bytes,
+                              (uint32_t)bytes);
+        else
                 store_relaxed(&registry_head()->missing, ++missing);
         lock_drop(&metadata_lock);
         if (record)
@@ -521,7 +528,7 @@ void registry_publish(void *record, enum registry_record kind, size_t bytes)
                 return;
         head->bytes = (uint32_t)round_up(bytes, (size_t)UNIT);
         store_release(&head->kind, (uint32_t)kind);
-        /* Readers walk up to used_bytes; a record that is not published yet has no length. */
+        /* Readers walk up to used_bytes, and pass records that are not published yet by their lengths. */
         lock_take(&metadata_lock);
         end = (size_t)((char *)record - region) + head->bytes;
         used_bytes = &registry_head()->used_bytes;

@@ -12,8 +12,8 @@
  *  REG-2  Only the process that made a file writes it. The kernel clears a certain page in
  *         children. A child, of fork or of a raw clone, finds that page clear at its first slow
  *         path, and leaves its parent's registry before it writes a figure.
- *  REG-3  Every word is stored whole, so it is never torn; a record's kind is stored last when it
- *         comes and first when it goes.
+ *  REG-3  Every word is stored whole, so it is never torn; a record's length is stored first, and
+ *         its kind last when it comes and first when it goes.
  */
 #ifndef KMEM_REGISTRY_REGISTRY_H
 #define KMEM_REGISTRY_REGISTRY_H

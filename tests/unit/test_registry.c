@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "child.h"
+#include "records.h"
 #include "skip.h"
 #include "steps.h"
 
@@ -70,6 +71,30 @@ static void test_honouring_forks(void **state)
 {
         skip_without_steps();
         child_passes("honouring-forks", "registry=on,reclaim_thread=off");
+}
+
+/* A return address in a record that is being made is no length of it (REG-3). */
+static void passing_unfinished_records(void)
+{
+        const struct registry_record_head *record = NULL;
+        uint64_t *unfinished;
+        void *later;
+
+        make_registry();
+        unfinished = registry_alloc(256);
+        later = registry_alloc(64);
+        check(unfinished && later);
+        for (size_t i = 1; i < 256 / sizeof(*unfinished); i++)
+                unfinished[i] = 0x7f4012345678;
+        registry_publish(later, RECORD_THREAD, 64);
+        while ((record = record_behind(record)) && record != later)
+                ;
+        check(record == later);
+}
+
+static void test_passing_unfinished_records(void **state)
+{
+        child_passes("passing-unfinished-records", "registry=on,reclaim_thread=off");
 }
 
 static bool interrupts; /* the making of the next registry */
@@ -154,11 +179,13 @@ int main(int argc, char **argv)
 {
         const struct child_case cases[] = {
                 {"honouring-forks", honouring_forks},
+                {"passing-unfinished-records", passing_unfinished_records},
                 {"making-forks", making_forks},
                 {"showing-kept-blocks", showing_kept_blocks},
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_honouring_forks),
+                cmocka_unit_test(test_passing_unfinished_records),
                 cmocka_unit_test(test_making_forks),
                 cmocka_unit_test(test_showing_kept_blocks),
         };
