@@ -507,6 +507,8 @@ def test_heap_profiles(tmp_path: Path) -> None:
             TCMALLOC.replace("1:      100", "9999999999:  999999999900"),
             "a heap profile of more than",
         ),
+        (TCMALLOC.replace("1:      100", "1: 18446744073709551615"), "of more than 2^47 bytes"),
+        (JEMALLOC.replace("5906: 975612", "5906: 0"), "sampled objects of 0 bytes"),
         (TCMALLOC.replace("@ 0x55d0", "0x55d0"), "expected objects, bytes and a stack"),
         (JEMALLOC.replace("5906:", "5906"), "expected objects and bytes"),
         (JEMALLOC.replace("heap_v2/4096", "heap_v2/x").split("MAPPED")[0], "bytes between samples"),

@@ -22,7 +22,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEP_NS = 1000 };
+enum {
+        STEP_NS = 1000,
+        SIZE_BITS = 47, /* of an address */
+};
 
 /* "13: 6688 [" with blanks in between; *text is then behind the bracket. */
 static bool read_counts(const char **text, uint64_t *objects, uint64_t *bytes)
@@ -59,6 +62,11 @@ static enum line_kind add_objects(struct import *import, uint64_t objects, uint6
         if (!objects)
                 return LINE_TAKEN;
         size = (double)bytes / (double)objects;
+        if (!(size < (double)(1ull << SIZE_BITS)))
+                return line_bad(import, "a heap profile's objects of more than 2^%d bytes",
+                                SIZE_BITS);
+        if (!bytes && import->sample_bytes)
+                return line_bad(import, "a heap profile's sampled objects of 0 bytes");
         if (import->sample_bytes)
                 alive /= -expm1(-size / (double)import->sample_bytes);
         if (!(alive < (double)(import->objects_most - import->snapshot_objects)))
