@@ -160,8 +160,8 @@ struct kmem_cache_args {
  *
  * If merging is on (option slab_merge) the call may return an existing cache of this back end, with
  * objects that are at most a word larger. Constructors, usercopy regions, SLAB_TYPESAFE_BY_RCU,
- * SLAB_NOLEAKTRACE, SLAB_NO_MERGE and flags of debugging keep a cache from being merged (S4-40,
- * S4-42).
+ * SLAB_NOLEAKTRACE, SLAB_NO_MERGE and flags of debugging other than SLAB_CONSISTENCY_CHECKS keep a
+ * cache from being merged (S4-40, S4-42, S4-44).
  *
  * A second form takes "struct kmem_cache_args *" (NULL: defaults) as third and the flags as fourth
  * argument; in C the type of the third argument selects it, in C++ an overload does (S8-01).
