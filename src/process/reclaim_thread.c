@@ -223,11 +223,12 @@ static __attribute__((destructor)) void refuse_threads(void)
         store_relaxed(&not_before, UINT64_MAX);
 }
 
-/* The child has none of the threads. */
+/* The child has none of the threads, and no slice that one of them makes. */
 static void fork_child(void)
 {
         threads[0].id = 0;
         threads[1].id = 0;
+        store_relaxed(&profile_in_slice, false);
         not_before = 0;
         stop_wanted = false;
         lock_reset(&start_lock);

@@ -16,6 +16,7 @@
 #include "percpu/barn.h"
 #include "percpu/quiet.h"
 #include "engines/slub/slab.h"
+#include "profile/sample.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -871,15 +872,19 @@ static void fork_child(void)
                 pid_t child;
 
                 await_thread();
+                /* A slice belongs to the parent's thread. */
+                store_relaxed(&profile_in_slice, true);
                 child = fork();
                 check(child >= 0);
                 if (child == 0) {
                         alarm(60);
+                        check(!profile_in_slice);
                         await_thread();
                         while (free_touched())
                                 nap();
                         _exit(0);
                 }
+                store_relaxed(&profile_in_slice, false);
                 use_heap(MANY);
                 child_wait(child);
         }
