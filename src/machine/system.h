@@ -254,8 +254,8 @@ KMEM_HIDDEN uint64_t system_faults(void);
  */
 KMEM_HIDDEN bool system_can_read(const void *address);
 /*
- * Bytes of the accessible range that have pages, whole pages of the system; all of them in a sandbox that the
- * library was told of, and if the system does not say. The range has at most RESIDENT_MOST bytes.
+ * Bytes of the accessible range that have pages, whole pages of the system; all of them if the system does not say.
+ * The range has at most RESIDENT_MOST bytes. Not in a sandbox, which may end the process for the call.
  */
 enum { RESIDENT_MOST = 1 << 20 };
 KMEM_HIDDEN size_t system_resident(const void *start, size_t bytes);

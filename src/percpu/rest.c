@@ -44,10 +44,15 @@ static uint64_t bytes_of_block(const struct kmem_cache *cache)
 static void look_at_block(struct kmem_cache *cache, const void *block)
 {
         uint32_t most = cache->size - (cache->size >> COUNTED_SHIFT);
-        uint32_t found = cache->size - (uint32_t)system_resident(block, cache->size);
         uint32_t known = load_relaxed(&cache->untouched);
+        uint32_t found;
 
-        found = min_of(found, most);
+        /* Nothing is asked there, and the other slots' sheaves cannot be taken. */
+        if (system_entered_sandbox()) {
+                store_relaxed(&cache->untouched, 0u);
+                return;
+        }
+        found = min_of(cache->size - (uint32_t)system_resident(block, cache->size), most);
         if (found > known)
                 found = known + (found - known) / LOOKED_SHARE;
         store_relaxed(&cache->untouched, found);

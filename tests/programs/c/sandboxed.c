@@ -58,6 +58,24 @@ static void enter_sandbox(enum way way)
                 skip_without_filters();
 }
 
+/* More blocks of pages than may rest, written to their ends or not, so that they are looked at. */
+static void use_blocks_of_pages(bool written)
+{
+        enum { ROUNDS = 50, BLOCKS = 64, BYTES = 160 << 10 };
+        static char *blocks[BLOCKS];
+
+        for (int round = 0; round < ROUNDS; round++) {
+                for (int i = 0; i < BLOCKS; i++) {
+                        blocks[i] = malloc(BYTES);
+                        check(blocks[i]);
+                        if (written)
+                                memset(blocks[i], 1, BYTES);
+                }
+                for (int i = 0; i < BLOCKS; i++)
+                        free(opaque(blocks[i]));
+        }
+}
+
 /* Enough to have the registry's file made, were the process not in a sandbox. */
 static void use_heap(void)
 {
@@ -70,6 +88,7 @@ static void use_heap(void)
         }
         for (int i = 0; i < BLOCKS; i++)
                 free(blocks[i]);
+        use_blocks_of_pages(false);
 }
 
 /* By more than it was before the sandbox. */
@@ -85,6 +104,7 @@ static void grow_heap(void)
         }
         for (int i = 0; i < BLOCKS; i++)
                 free(blocks[i]);
+        use_blocks_of_pages(true);
 }
 
 /* Whether libc's malloc is all that was allowed: emptying slots takes fences, malloc_trim reads files. */
