@@ -40,13 +40,17 @@ static uint64_t bytes_of_block(const struct kmem_cache *cache)
         return cache->size - load_relaxed(&cache->untouched);
 }
 
-/* Looks at a block that comes. Relaxed: of two threads that look at once one is forgotten. */
+/* The class begins a count with this block, and looks at every fourth. Relaxed: of two looks at once one is lost. */
 static void look_at_block(struct kmem_cache *cache, const void *block)
 {
         uint32_t most = cache->size - (cache->size >> COUNTED_SHIFT);
+        uint32_t counts = load_relaxed(&cache->rest_counts);
         uint32_t known = load_relaxed(&cache->untouched);
         uint32_t found;
 
+        store_relaxed(&cache->rest_counts, counts + 1);
+        if (counts % LOOK_EACH)
+                return;
         /* Nothing is asked there, and the other slots' sheaves cannot be taken. */
         if (system_entered_sandbox()) {
                 store_relaxed(&cache->untouched, 0u);
@@ -97,15 +101,12 @@ bool rest_count(struct kmem_cache *cache, struct slot *slot, const void *block)
         uint64_t share = load_relaxed(&heap.accessible_bytes) / REST_SHARE / slots;
         int64_t most = (int64_t)max_of(share, (uint64_t)REST_LEAST);
         uint32_t count = load_acquire(&nr_classes_of_pages);
-        uint32_t counts = load_relaxed(&cache->rest_counts);
         int64_t bytes;
         bool rests;
 
         if (load_relaxed(&slot->rest_full) % COUNT_EACH)
                 return rest_in_full(cache, slot);
-        store_relaxed(&cache->rest_counts, counts + 1);
-        if (counts % LOOK_EACH == 0)
-                look_at_block(cache, block);
+        look_at_block(cache, block);
         bytes = (int64_t)bytes_of_block(cache); /* with the block that comes */
         for (uint32_t i = 0; i < count; i++) {
                 struct kmem_cache *other = classes_of_pages[i];

@@ -38,7 +38,8 @@ static inline bool cache_is_of_pages(const struct kmem_cache *cache)
 KMEM_HIDDEN void rest_add_class(struct kmem_cache *cache);
 /*
  * rest_has_room where the budget is used up: sets the budget by a count, which a slot that was found full makes at
- * every eighth block only. In a full slot it calls percpu_look_full, so no lock may be held that comes after cache_mutex.
+ * every eighth block only. @block comes, and may be looked at (REST-3). In a full slot it calls percpu_look_full, and
+ * after a look percpu_suit_sparse, so no lock may be held that comes after cache_mutex.
  */
 KMEM_HIDDEN bool rest_count(struct kmem_cache *cache, struct slot *slot, const void *block);
 
