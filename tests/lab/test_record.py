@@ -5,6 +5,7 @@ tables, and of the running kernel where tracefs can be read."""
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import re
@@ -508,9 +509,14 @@ def assert_replays(path: Path, trace: tr.Trace) -> None:
 
 @pytest.fixture
 def told_of_ctrl_c() -> Iterator[None]:
-    """Also where the tests run in the background of a shell, which has them ignore it."""
+    """Also where the tests run in the background of a shell, which has them ignore it.
+
+    Hypothesis is called at each collection of garbage, and Python drops an exception there.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()
     yield
+    gc.enable()
     signal.signal(signal.SIGINT, before)
 
 
