@@ -19,6 +19,12 @@ extern KMEM_HIDDEN struct kmem_cache *caches_by_index[CACHES_MAX];
 KMEM_HIDDEN uint32_t cache_index_take(void);
 KMEM_HIDDEN void cache_index_give(uint32_t index);
 
+/* Whether objects are so small that a page has several, which CPUs should not have in common. */
+static inline bool cache_shares_pages(const struct kmem_cache *cache)
+{
+        return cache->size <= PAGE_SIZE / 8;
+}
+
 /*
  * The cache that an address of its slabs belongs to; NULL for large blocks and for addresses that
  * are not ours.

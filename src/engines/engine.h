@@ -22,6 +22,7 @@ enum {
         CACHE_NAME_BYTES = 48,
         REMOTE_NODE_DEFRAG_RATIO = 1000, /* the default (S12-07) */
         ENGINE_NO_OBJECT = 0xffff,       /* an empty CPU freelist */
+        ENGINE_HOMES = 255,              /* slots whose numbers differ by so much are alike */
 };
 
 #define FREE_POINTER_ANYWHERE UINT32_MAX
@@ -39,6 +40,8 @@ struct engine_slot {
                                 linked; room from here on exists only in a CPU slab */
         uint32_t partial;  /* CPU partial list, page number of its head, 0 empty; stored atomically,
                               as percpu_activity reads it and the next without the lock */
+        uint32_t home; /* slub: 1 to ENGINE_HOMES, by the slot's number: node_partial of the slabs
+                              that the slot puts on a node's list */
         struct page *slab; /* CPU slab or NULL */
         uint64_t taken;    /* objects that left the back end through this slot, cumulative */
         uint64_t given;    /* objects that came back through it, cumulative */
@@ -369,6 +372,8 @@ struct engine {
          * and free meanwhile. CACHING_SHEAVES only.
          */
         bool (*would_grow)(struct kmem_cache *cache, struct engine_slot *slot, unsigned int count);
+        /* Whether the slot has slabs of its own for them; NULL with would_grow. */
+        bool (*has_slabs)(struct engine_slot *slot, unsigned int count);
         /*
          * An object of a slab of node @node, which is below system_nodes(); NULL without memory
          * there. A back end that knows no nodes has neither take_on_node nor node_of.

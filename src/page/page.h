@@ -66,7 +66,8 @@ struct page {
                 uint16_t kind_and_order; /* for readers that must see both as of a single moment */
         };
         uint8_t node;         /* NUMA node of a block handed out, by its place */
-        uint8_t node_partial; /* slub: on its node's partial list; slob: on its list */
+        uint8_t node_partial; /* slub: on its node's partial list, and then the home of the slot
+                                 that put it there; slob: 1 on its list */
         union {
                 uint32_t length; /* free: pages of the run, in its first and its last page */
                 uint32_t slot;   /* slob: index of the cache that the block's object is of */

@@ -17,8 +17,9 @@ struct barn {
         struct sheaf *empty;
         uint32_t full_size; /* lengths of the lists; read without the lock as hints */
         uint32_t empty_size;
-        uint32_t full_max;       /* with several slots (barn_full_max) */
-        uint32_t full_max_alone; /* with a single slot */
+        uint32_t full_max;     /* with many slots (barn_full_max) */
+        uint32_t full_max_few; /* with up to few_slots */
+        uint32_t few_slots;
         uint32_t empty_max;
         uint32_t full_low; /* the least full_size since barn_mark_low */
 } __attribute__((aligned(64)));
@@ -35,12 +36,15 @@ KMEM_HIDDEN void barns_free(struct barn *barns);
 
 /*
  * Full sheaves that the barn keeps now. A barn passes sheaves from slots with too many to slots
- * with none. A single slot needs no barn beside its stock, and more sheaves here would be memory
- * that other caches lack. A kernel's barn has a single limit (S13-02).
+ * with none. A single slot needs no barn beside its stock, nor do few slots of small objects, which
+ * find each other's stocks; more sheaves here would be memory that other caches lack. A kernel's
+ * barn has a single limit (S13-02).
  */
 static inline uint32_t barn_full_max(const struct barn *barn)
 {
-        return load_relaxed(slots_made_count() > 1 ? &barn->full_max : &barn->full_max_alone);
+        return load_relaxed(slots_made_count() > load_relaxed(&barn->few_slots)
+                                    ? &barn->full_max
+                                    : &barn->full_max_few);
 }
 
 /* Whether the barn would keep another full sheaf; stale by the time it is said. */

@@ -41,6 +41,8 @@ enum {
         STOCK_BYTES = 256 << 10,
         BARN_BYTES = 64 << 10,
         STOCK_MAX = 4,
+        STOCK_MAX_SHARED_PAGES = 6,
+        OTHERS_LOOKED_AT = 8, /* other slots, for a sheaf in their stock */
         STOCK_MAX_ABOVE_PAGE = 64,
         STOCK_EMPTY_BYTES = 4 << 10, /* of empty sheaves */
         SPARSE_CAPACITY = 14,
@@ -140,23 +142,42 @@ static bool take_indexes(struct kmem_cache *cache)
         return true;
 }
 
+/*
+ * Whether a slot's objects stay on pages that other slots' objects are not on, as far as the heap does not
+ * grow by it: other slots get its sheaves only before that (decisions/0046).
+ */
+static bool keeps_to_own_pages(const struct kmem_cache *cache)
+{
+        return cache_shares_pages(cache) && cache->engine->would_grow && options.slot_cache_max &&
+               !cache->sheaves_as_7_0;
+}
+
 /* The capacity of new sheaves, and how many full ones are kept. */
 static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 {
         uint64_t bytes = max_of((uint64_t)capacity * cache->size, 1ul);
         uint64_t full_max = min_of(max_of(BARN_BYTES / bytes, 1ul), (uint64_t)BARN_FULL_MAX);
         uint64_t stock_max = min_of(STOCK_BYTES / bytes, (uint64_t)STOCK_MAX);
-        uint64_t full_max_alone = min_of(full_max, 1ul);
+        uint64_t full_max_few = min_of(full_max, 1ul);
+        uint32_t few_slots = 1;
         uint64_t empty_max, stock_empty_max;
 
         if (cache->size > PAGE_SIZE)
                 stock_max = STOCK_MAX_ABOVE_PAGE;
+        if (keeps_to_own_pages(cache))
+                stock_max = min_of((STOCK_BYTES + BARN_BYTES) / bytes,
+                                   (uint64_t)STOCK_MAX_SHARED_PAGES);
+        /* Few slots of a node find each other's stocks. */
+        if (keeps_to_own_pages(cache) && system_nodes() == 1) {
+                few_slots = OTHERS_LOOKED_AT + 1;
+                full_max_few = 0;
+        }
         if (cache->sheaves_as_7_0) {
-                full_max = full_max_alone = KERNEL_BARN_FULL_MAX;
+                full_max = full_max_few = KERNEL_BARN_FULL_MAX;
                 stock_max = 0;
         }
         full_max = options_for_cache_or(cache->name, OPTION_BARN_FULL, full_max);
-        full_max_alone = options_for_cache_or(cache->name, OPTION_BARN_FULL, full_max_alone);
+        full_max_few = options_for_cache_or(cache->name, OPTION_BARN_FULL, full_max_few);
         empty_max = options_for_cache_or(cache->name, OPTION_BARN_EMPTY, BARN_EMPTY_MAX);
         /* A stock that may keep nothing needs no empty sheaves. */
         stock_empty_max = min_of(stock_max, STOCK_EMPTY_BYTES / sheaf_bytes(cache, capacity));
@@ -167,7 +188,8 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
         store_relaxed(&cache->stock_empty_max, (uint32_t)stock_empty_max);
         for (unsigned int node = 0; node < system_nodes(); node++) {
                 store_relaxed(&cache->barn[node].full_max, (uint32_t)full_max);
-                store_relaxed(&cache->barn[node].full_max_alone, (uint32_t)full_max_alone);
+                store_relaxed(&cache->barn[node].full_max_few, (uint32_t)full_max_few);
+                store_relaxed(&cache->barn[node].few_slots, few_slots);
                 store_relaxed(&cache->barn[node].empty_max, (uint32_t)empty_max);
         }
 }
@@ -302,6 +324,13 @@ void percpu_retire(struct kmem_cache *cache)
         give_indexes(cache);
 }
 
+/* Whether a refill from slabs needs a new one. */
+static bool would_grow(struct kmem_cache *cache, struct slot_cache *record)
+{
+        return cache->engine->would_grow(cache, &record->engine,
+                                         load_relaxed(&cache->sheaf_capacity));
+}
+
 /*
  * Takes a sheaf from the stock of another slot if the heap would grow otherwise, so that objects
  * which a thread has left behind on another CPU are used first. It does not look across nodes, and
@@ -310,20 +339,18 @@ void percpu_retire(struct kmem_cache *cache)
 static struct sheaf *take_from_others(struct kmem_cache *cache, const struct slot *slot,
                                       struct slot_cache *record)
 {
-        enum { LOOKED_AT = 8 };
         unsigned int made = slots_made_count();
 
         if (system_nodes() > 1 || !cache->engine->would_grow || !load_relaxed(&cache->stock_max))
                 return NULL;
-        for (unsigned int step = 1; step <= min_of(made, (unsigned int)LOOKED_AT); step++) {
+        for (unsigned int step = 1; step <= min_of(made, (unsigned int)OTHERS_LOOKED_AT); step++) {
                 struct slot *other = slot_made((slot->id + step) % made);
                 struct slot_cache *theirs = slot_peek(other, cache_index(cache));
                 struct sheaf *sheaf;
 
                 if (other == slot || !theirs || !load_relaxed(&theirs->stock_size))
                         continue;
-                if (!cache->engine->would_grow(cache, &record->engine,
-                                               load_relaxed(&cache->sheaf_capacity)))
+                if (!would_grow(cache, record))
                         return NULL;
                 sheaf = stock_take(cache, other, theirs);
                 if (sheaf)
@@ -339,7 +366,10 @@ struct sheaf *percpu_take_full(struct kmem_cache *cache, struct slot *slot,
 
         if (sheaf)
                 return sheaf;
-        sheaf = barn_take_full(barn_here(cache));
+        if (!keeps_to_own_pages(cache) ||
+            (load_relaxed(&barn_here(cache)->full_size) &&
+             !cache->engine->has_slabs(&record->engine, load_relaxed(&cache->sheaf_capacity))))
+                sheaf = barn_take_full(barn_here(cache));
         count_sheaf_events(cache, sheaf ? BARN_GET : BARN_GET_FAIL, 1);
         if (!sheaf)
                 sheaf = take_from_others(cache, slot, record);

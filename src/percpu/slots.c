@@ -153,6 +153,7 @@ static struct slot_cache *record_make(struct slot *slot, struct kmem_cache *cach
                         if (cache->counters_bytes)
                                 record->engine.counters = (void *)(record + 1);
                         record->engine.freelist = ENGINE_NO_OBJECT;
+                        record->engine.home = 1 + slot->id % ENGINE_HOMES;
                         record->drained = (struct pair){&cold_sheaf, &cold_sheaf};
                         figures_add_slot(cache, &record->engine, slot->id);
                         /* Release, with slot_peek: the record is complete before it is found. */

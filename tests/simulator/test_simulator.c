@@ -247,7 +247,7 @@ static void leave_behind(unsigned int nodes)
         kmem_cache_free(cache, kmem_cache_alloc(cache, 0)); /* two slots: barns are in use */
         sim_set_cpu(0);
         cache = kmem_cache_create("left", 512, 0, 0, NULL);
-        outside = cache->sheaf_capacity * (cache->stock_max + cache->barn->full_max);
+        outside = cache->sheaf_capacity * (cache->stock_max + barn_full_max(cache->barn));
         count = outside + 2 * cache->sheaf_capacity;
         check(cache->stock_max > 0 && count <= 1000);
         for (unsigned int i = 0; i < count; i++)

@@ -101,6 +101,7 @@ static void child_everywhere(void)
         struct slot_cache *record;
 
         begin(NULL);
+        cache->barn->full_max_few = cache->barn->full_max;
         take(0, MANY);
         free_all(0, MANY);
         record = slot_record(&slot, cache);

@@ -922,13 +922,73 @@ static void slot_cache_max_zero(void **state)
 static void child_barn_fills(void)
 {
         stay_on_one_cpu();
-        begin("percpu", 64);
+        begin("percpu", 1024);
         take_many(MANY);
         free_many(MANY);
         check(!slots_are_rseq() || slots_made_count() == 1);
         check(cache->barn->full_max > 1);
         check_equal(cache->barn->full_size, slots_made_count() > 1 ? cache->barn->full_max : 1);
         end();
+}
+
+/* A slot's sheaves of objects that share pages stay in its stock. */
+static void child_small_stay(void)
+{
+        static const uint32_t sizes[] = {16, 512};
+
+        stay_on_one_cpu();
+        for (size_t i = 0; i < array_size(sizes); i++) {
+                begin("percpu", sizes[i]);
+                take_many(MANY);
+                free_many(MANY);
+                check_equal(cache->barn->full_size, 0);
+                check_equal(own_record()->stock_size, cache->stock_max);
+                check(cache->stock_max > 4);
+                end();
+        }
+}
+
+/* A slot with slabs of its own leaves a barn's sheaves of objects that share pages to others. */
+static void child_own_slabs_first(void)
+{
+        static const uint32_t sizes[] = {64, 1024};
+
+        stay_on_one_cpu();
+        for (size_t i = 0; i < array_size(sizes); i++) {
+                struct slot_cache *record;
+                struct sheaf *sheaf, *taken;
+                void *first;
+
+                begin("percpu", sizes[i]);
+                first = kmem_cache_alloc(cache, GFP_KERNEL);
+                record = own_record();
+                sheaf = barn_take_empty(cache);
+                sheaf_set_size(sheaf, cache->engine->take(cache, &record->engine, sheaf->object,
+                                                          sheaf->capacity));
+                cache->barn->full_max_few = 1;
+                check(barn_put_full(barn_here(cache), sheaf));
+                while (!cache->engine->has_slabs(&record->engine, cache->sheaf_capacity))
+                        check(cache->engine->take(cache, &record->engine, &objects[0], 1) &&
+                              cache->engine->give(cache, &record->engine, &objects[0], 1) == 0);
+                taken = percpu_take_full(cache, slot_current(), record);
+                if (sizes[i] == 64) {
+                        check(!taken);
+                        cache->engine->flush_slot(cache, &record->engine);
+                        taken = percpu_take_full(cache, slot_current(), record);
+                }
+                check(taken == sheaf);
+                sheaf_give(cache, record, sheaf);
+                barn_put_empty(cache, sheaf);
+                kmem_cache_free(cache, first);
+                end();
+        }
+}
+
+static void small_stay(void **state)
+{
+        skip_unless_engine(slub_engine);
+        child_passes("small_stay", "engine=slub,reclaim_thread=off");
+        child_passes("own_slabs_first", "engine=slub,reclaim_thread=off");
 }
 
 static void barn_of_one_slot(void **state)
@@ -1215,6 +1275,8 @@ int main(int argc, char **argv)
                 {"no_sheaves", child_no_sheaves},
                 {"no_stock", child_no_stock},
                 {"barn_fills", child_barn_fills},
+                {"small_stay", child_small_stay},
+                {"own_slabs_first", child_own_slabs_first},
                 {"locked", child_locked},
                 {"double_free_on_top", child_double_free_on_top},
                 {"double_free_deeper", child_double_free_deeper},
@@ -1251,6 +1313,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(capacity_zero),
                 cmocka_unit_test(slot_cache_max_zero),
                 cmocka_unit_test(barn_of_one_slot),
+                cmocka_unit_test(small_stay),
                 cmocka_unit_test(locked_slots),
                 cmocka_unit_test(double_free_on_top),
                 cmocka_unit_test(double_free_deeper),

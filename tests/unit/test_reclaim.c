@@ -604,11 +604,7 @@ static void barn_child(void)
 
         fill(64, 0, NULL);
         barn = &cache->barn[0];
-        if (slots_made_count() == 1) {
-                puts("# skipped: with one CPU there is one slot, and its barn keeps one sheaf");
-                fflush(stdout);
-                _exit(CHILD_SKIP);
-        }
+        barn->full_max_few = barn->full_max;
         for (unsigned int i = 0; i < 3; i++) {
                 check((sheaf = barn_take_empty(cache)) != NULL);
                 sheaf->size = cache->engine->take(

@@ -51,7 +51,7 @@ static void begin(unsigned int slabs)
         cache->cpu_partial_slabs = SLABS_MAX;
         cache->has_cpu_partial = true;
         for (unsigned int i = 0; i < SLOTS; i++)
-                slots[i] = (struct engine_slot){.freelist = ENGINE_NO_OBJECT};
+                slots[i] = (struct engine_slot){.freelist = ENGINE_NO_OBJECT, .home = 1 + i};
         walk_own_slots(cache, slots, SLOTS);
         for (unsigned int s = 0; s < slabs; s++) {
                 check_equal(cache->engine->take(cache, &slots[0], objects[s], EACH), EACH);

@@ -129,7 +129,7 @@ static void run_model(uint32_t size, int cpu_partial_slabs, int least_partial, u
         if (least_partial >= 0)
                 cache->min_partial = (size_t)least_partial;
         for (unsigned int i = 0; i < SLOTS; i++)
-                slots[i] = (struct engine_slot){.freelist = ENGINE_NO_OBJECT};
+                slots[i] = (struct engine_slot){.freelist = ENGINE_NO_OBJECT, .home = 1 + i};
         walk_own_slots(cache, slots, SLOTS);
         for (unsigned int step = 0; step < STEPS; step++) {
                 unsigned int choice = random_below(20);

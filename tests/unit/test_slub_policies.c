@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLOTS = 3, SLABS = 140, OBJECTS = 512 };
+enum { SLOTS = 3, SLABS = 140, OBJECTS = 512, WITH_SHEAVES = 8 };
 
 static struct kmem_cache *cache;
 static struct engine_slot slots[SLOTS];
@@ -40,11 +40,12 @@ static void begin(uint32_t size, bool count_objects, uint32_t cpu_partial)
         cache->count_objects = count_objects;
         cache->has_cpu_partial = true;
         cache->min_partial = 5;
+        cache->sheaf_capacity = 0; /* lists go by the kernel's rules then */
         slub_set_cpu_partial(cache, cpu_partial);
         memset(counters, 0, sizeof(counters));
         for (unsigned int i = 0; i < SLOTS; i++)
-                slots[i] = (struct engine_slot){.freelist = ENGINE_NO_OBJECT,
-                                                .counters = &counters[i]};
+                slots[i] = (struct engine_slot){
+                        .freelist = ENGINE_NO_OBJECT, .home = 1 + i, .counters = &counters[i]};
         walk_own_slots(cache, slots, SLOTS);
 }
 
@@ -113,6 +114,105 @@ static void length_of_a_list(void **state)
                                 give(2, slab, 1, cache->objects);
                         end();
                 }
+}
+
+/* The first @count slabs go to the node's list, each by a free through the slot that @who says. */
+static void list_on_node(const char *who)
+{
+        bool has_cpu_partial = cache->has_cpu_partial;
+
+        make_full((unsigned int)strlen(who));
+        cache->has_cpu_partial = false;
+        for (unsigned int slab = 0; who[slab]; slab++)
+                give((unsigned int)(who[slab] - '0'), slab, 0, 1);
+        cache->has_cpu_partial = has_cpu_partial;
+        check_equal(walk().node_partial, strlen(who));
+}
+
+/* The slab whose only free object a slot takes. */
+static unsigned int slab_taken(unsigned int slot)
+{
+        unsigned int slab = 0;
+        void *object;
+
+        check_equal(cache->engine->take(cache, &slots[slot], &object, 1), 1);
+        while (objects[slab][0] != object)
+                check(++slab < SLABS);
+        return slab;
+}
+
+static void expect_slabs(unsigned int slot, const char *order)
+{
+        for (; *order; order++)
+                check_equal(slab_taken(slot), (unsigned int)(*order - '0'));
+}
+
+static void end_full(unsigned int slabs)
+{
+        for (unsigned int slab = 0; slab < slabs; slab++)
+                give(0, slab, 0, cache->objects);
+        end();
+}
+
+/*
+ * A slot takes slabs that it listed itself before those of others, and these before a new one, if a page
+ * has several objects. Larger objects, and all without sheaves, go by the list alone, as the kernel's.
+ */
+static void own_slabs_come_first(void **state)
+{
+        static const uint32_t sizes[] = {64, 512, 1024};
+
+        for (size_t i = 0; i < array_size(sizes); i++) {
+                bool by_list = sizes[i] > 512;
+
+                for (int sheaves = 1; sheaves >= 0; sheaves--) {
+                        begin(sizes[i], false, 0);
+                        cache->has_cpu_partial = false;
+                        cache->sheaf_capacity = sheaves ? WITH_SHEAVES : 0;
+                        list_on_node("121211");
+                        expect_slabs(2, by_list || !sheaves ? "0123" : "1302");
+                        expect_slabs(1, "45");
+                        end_full(6);
+                }
+        }
+}
+
+/* A refill that finds a slab of the slot's own takes no others besides; one that finds none takes as many as the kernel's. */
+static void refills_bring_own_slabs(void **state)
+{
+        begin(64, false, 0);
+        slub_set_cpu_partial(cache, 60 * cache->objects);
+        cache->sheaf_capacity = WITH_SHEAVES;
+        list_on_node("11212112");
+        check_equal(slab_taken(2), 2);
+        check_equal(list_slabs(2), 2);
+        check_equal(walk().node_partial, 5);
+        expect_slabs(2, "74");
+        check_equal(slab_taken(2), 0);
+        check_equal(list_slabs(2), 4);
+        check_equal(walk().node_partial, 0);
+        expect_slabs(2, "6531");
+        end_full(8);
+}
+
+/* A refill looks at the first 32 slabs of the list. */
+static void own_slabs_are_near(void **state)
+{
+        char who[34];
+
+        for (unsigned int before = 31; before < 33; before++) {
+                memset(who, '1', before);
+                who[before] = '2';
+                who[before + 1] = 0;
+                begin(64, false, 0);
+                cache->has_cpu_partial = false;
+                cache->sheaf_capacity = WITH_SHEAVES;
+                list_on_node(who);
+                check_equal(slab_taken(2), before < 32 ? before : 0);
+                for (unsigned int left = before; left; left--)
+                        slab_taken(1);
+                end_full(before + 1);
+        }
 }
 
 /* S2-05: and the slabs may all have become empty; the counted number does not change. */
@@ -536,6 +636,9 @@ int main(int argc, char **argv)
         };
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(length_of_a_list),
+                cmocka_unit_test(own_slabs_come_first),
+                cmocka_unit_test(refills_bring_own_slabs),
+                cmocka_unit_test(own_slabs_are_near),
                 cmocka_unit_test(empty_slabs_pile_up),
                 cmocka_unit_test(free_objects_when_joining),
                 cmocka_unit_test(refill_by_objects),

@@ -25,7 +25,7 @@ enum { SLABS = 4, EACH = 8, OBJECTS = SLABS * EACH, SHEAVES = 30 };
 #define WHOLE "engine=slub,kernel=7.2,slab_merge=0"
 
 static struct kmem_cache *cache;
-static struct engine_slot slot = {.freelist = ENGINE_NO_OBJECT};
+static struct engine_slot slot = {.freelist = ENGINE_NO_OBJECT, .home = 1};
 
 static struct walk_counts walk(void)
 {

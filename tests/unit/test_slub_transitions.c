@@ -154,9 +154,10 @@ static void begin_flags(bool eager, uint32_t limit, size_t least_partial, slab_f
         cache->count_objects = false;
         cache->cpu_partial_slabs = limit;
         cache->min_partial = least_partial;
+        cache->sheaf_capacity = 0; /* lists go by the kernel's rules then */
         for (unsigned int i = 0; i < SLOTS; i++)
-                slots[i] = (struct engine_slot){.freelist = ENGINE_NO_OBJECT,
-                                                .counters = &counters[i]};
+                slots[i] = (struct engine_slot){
+                        .freelist = ENGINE_NO_OBJECT, .home = 1 + i, .counters = &counters[i]};
         walk_own_slots(cache, slots, SLOTS);
         memset(objects, 0, sizeof(objects));
         measure();

@@ -173,8 +173,8 @@ static void visit_slab(const struct kmem_cache *cache, const struct page *slab,
         ensure(state.inuse + listed == state.objects, slab); /* S1-70 */
         ensure(state.frozen == (place == PLACE_CPU ||
                                 (place == PLACE_CPU_PARTIAL && cache->freeze_eagerly)),
-               slab);                                                      /* S1-71, S1.2 */
-        ensure(slab->node_partial == (place == PLACE_NODE_PARTIAL), slab); /* S1-72 */
+               slab);                                                             /* S1-71, S1.2 */
+        ensure((slab->node_partial != 0) == (place == PLACE_NODE_PARTIAL), slab); /* S1-72 */
         if (place == PLACE_NODE_PARTIAL || place == PLACE_CPU_PARTIAL)
                 ensure(listed > 0, slab); /* S1-74 */
         if (place == PLACE_NONE || place == PLACE_NODE_FULL)

@@ -17,7 +17,7 @@ void slab_link_locked(struct kmem_cache *cache, struct page *slab, bool tail)
                 page_list_add_head(&node->full, slab);
                 slab_enter(cache, slab, STAGE_TRANSIT, STAGE_FULL);
         } else {
-                node_add_partial_locked(cache, node, slab, tail);
+                node_add_partial_locked(cache, node, slab, ENGINE_HOMES, tail);
         }
 }
 

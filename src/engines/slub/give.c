@@ -104,8 +104,8 @@ static void finish_free_locked(struct kmem_cache *cache, struct engine_slot *slo
                 }
                 discard = true;
         } else if (was_full) {
-                node_add_partial_locked(cache, node, slab,
-                                        true); /* only without CPU partial lists */
+                /* Only without CPU partial lists. */
+                node_add_partial_locked(cache, node, slab, slot->home, true);
                 count_event(slot, FREE_ADD_PARTIAL);
         }
         node_unlock(node, cost);
@@ -528,12 +528,6 @@ static void give_sheaf(struct kmem_cache *cache, struct engine_slot *slot, void 
                 chains_push(cache, slot, &chains, chains.taken[i], giving);
 }
 
-/* Whether chains are the kernel's: without sheaves, and with sheaves by the kernel's rule. */
-static bool gives_as_kernel(const struct kmem_cache *cache)
-{
-        return !load_relaxed(&cache->sheaf_capacity) || cache->sheaves_as_7_0;
-}
-
 unsigned int slub_give(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
                        unsigned int count)
 {
@@ -541,7 +535,7 @@ unsigned int slub_give(struct kmem_cache *cache, struct engine_slot *slot, void 
         unsigned int left = count;
 
         /* A slab of exact pages has few objects and no place that its order tells. */
-        if (count > 1 && !gives_as_kernel(cache) && !cache->slab_pages)
+        if (count > 1 && !slub_works_as_kernel(cache) && !cache->slab_pages)
                 give_sheaf(cache, slot, objects, count, &giving);
         else
                 while (left)

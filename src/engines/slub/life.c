@@ -295,7 +295,7 @@ void slab_deactivate(struct kmem_cache *cache, struct engine_slot *slot)
         if (result == DEACTIVATED_PARTIAL) {
                 if (!cost.locked)
                         node_lock(node, &cost);
-                node_add_partial_locked(cache, node, slab, before.head != INDEX_END);
+                node_add_partial_locked(cache, node, slab, slot->home, before.head != INDEX_END);
                 node_unlock(node, &cost);
         }
         count_deactivation(slot, result, before.head != INDEX_END, &cost);

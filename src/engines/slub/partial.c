@@ -13,8 +13,11 @@
 
 #include "machine/random.h"
 
+/* Slabs of a node's list that a refill looks at for one of its own; each look is a line of the cache. */
+enum { OWN_LOOKED_AT = 32 };
+
 void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node, struct page *slab,
-                             bool tail)
+                             uint32_t home, bool tail)
 {
         debug_check(lock_is_held(&node->list_lock) && !slab->node_partial);
         if (tail)
@@ -22,7 +25,7 @@ void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node,
         else
                 page_list_add_head(&node->partial, slab);
         node_show_partial_locked(node);
-        store_relaxed(&slab->node_partial, (uint8_t)1);
+        store_relaxed(&slab->node_partial, (uint8_t)home);
         slab->list_objects = 0;
         slab_enter(cache, slab, STAGE_TRANSIT, STAGE_NODE_PARTIAL);
 }
@@ -146,7 +149,7 @@ void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t
                         empties++;
                 } else {
                         slab->next = 0;
-                        node_add_partial_locked(cache, node, slab, true);
+                        node_add_partial_locked(cache, node, slab, slot->home, true);
                         count_event(slot, FREE_ADD_PARTIAL);
                 }
         }
@@ -204,6 +207,27 @@ static void install_first(struct kmem_cache *cache, struct engine_slot *slot, st
 }
 
 /*
+ * The slab that a slot takes next from a node's list: the first, but of small objects one that the slot
+ * put there itself, if the beginning of the list has one. In another's slab the free objects lie between
+ * those that another CPU works on (decisions/0046). @any: if there is none of its own, the first of all.
+ */
+static struct page *next_partial(const struct kmem_cache *cache, const struct engine_node *node,
+                                 const struct engine_slot *slot, bool any)
+{
+        struct page *first = page_list_first(&node->partial);
+        unsigned int looked_at = 0;
+
+        if (!cache_shares_pages(cache) || slub_works_as_kernel(cache))
+                return first;
+        for (struct page *slab = first; slab && looked_at < OWN_LOOKED_AT; looked_at++) {
+                if (slab->node_partial == slot->home)
+                        return slab;
+                slab = page_list_next(slab);
+        }
+        return any ? first : NULL;
+}
+
+/*
  * Takes slabs from a node: the first becomes the CPU slab, others go to the slot's CPU partial list
  * until there are enough. False if the first slab could not be had. The slot cache lock is held,
  * list_lock is taken inside it.
@@ -219,15 +243,19 @@ static bool node_take_partial(struct kmem_cache *cache, struct engine_slot *slot
         uint32_t pushed = 0;
         struct slab_state before;
         struct page *slab;
+        bool any = true; /* a refill that found a slab of its own takes no others */
 
         /* A stale length costs a new slab or an idle lock hold, nothing else (S1-40). */
         if (load_relaxed(&node->partial.length) == 0)
                 return false;
         node_lock(node, &first_cost);
         cost.locked = true;
-        while ((slab = page_list_first(&node->partial))) {
-                bool left = slab_leave_node(cache, node, slab, !first, &before,
-                                            first ? &cost : &first_cost);
+        while ((slab = next_partial(cache, node, slot, any))) {
+                bool left;
+
+                any = any && slab->node_partial != slot->home;
+                left = slab_leave_node(cache, node, slab, !first, &before,
+                                       first ? &cost : &first_cost);
 
                 if (first)
                         count_cost(slot, NODE_TO_PARTIAL, &cost);

@@ -88,7 +88,7 @@ static void put_back(struct kmem_cache *cache, struct engine_slot *slot, struct 
                         empty = page_number(slab);
                         empties++;
                 } else {
-                        node_add_partial_locked(cache, node, slab, false);
+                        node_add_partial_locked(cache, node, slab, slot->home, false);
                 }
         }
         node_unlock(node, &cost);
@@ -205,7 +205,7 @@ static bool refill_from_new(struct kmem_cache *cache, struct engine_slot *slot, 
 
                 slab_enter(cache, slab, STAGE_NEW, STAGE_TRANSIT);
                 node_lock(home, &cost);
-                node_add_partial_locked(cache, home, slab, false);
+                node_add_partial_locked(cache, home, slab, slot->home, false);
                 node_unlock(home, &cost);
         }
         count_cost(slot, NEW_TO_SHEAF, &cost);
@@ -239,6 +239,7 @@ static bool pop_object_locked(struct kmem_cache *cache, struct engine_node *node
         struct slab_state state = state_unpack(old);
         struct slab_state new = state;
         bool last = state.inuse + 1 == state.objects;
+        uint32_t home = slab->node_partial;
         uint32_t index = state.head;
 
         new.head = slab_next(slab, state.objects, index);
@@ -251,7 +252,7 @@ static bool pop_object_locked(struct kmem_cache *cache, struct engine_node *node
         if (!slab_swap(cache, slab, &old, new, last ? STAGE_TRANSIT : STAGE_ANY,
                        last ? STAGE_FULL : STAGE_ANY, cost)) {
                 if (last)
-                        node_add_partial_locked(cache, node, slab, false);
+                        node_add_partial_locked(cache, node, slab, home, false);
                 return false;
         }
         slab_set_next(slab, state.objects, index, INDEX_IN_USE);

@@ -94,6 +94,7 @@ const struct engine slub_engine = {
         .samples = true,
         .setup = slub_setup,
         .take = slub_take,
+        .has_slabs = slub_has_slabs,
         .would_grow = slub_would_grow,
         .take_on_node = slub_take_on_node,
         .node_of = slub_node_of,

@@ -17,7 +17,8 @@
  *          (release) and read after the take (acquire).
  *  SLUB-4  Uncarved room (index >= carved) exists only in a CPU slab and counts as in use. Its
  *          table entries are undefined until it is carved or linked.
- *  SLUB-5  node_partial is written only under the node's list_lock (S1-12).
+ *  SLUB-5  node_partial is written only under the node's list_lock (S1-12). It is not 0 while the
+ *          slab is on the list.
  */
 #ifndef KMEM_ENGINES_SLUB_SLAB_H
 #define KMEM_ENGINES_SLUB_SLAB_H
@@ -32,6 +33,12 @@
 static inline size_t slub_table_bytes(uint32_t objects)
 {
         return objects <= NARROW_OBJECTS_MAX ? objects : (size_t)objects * 2;
+}
+
+/* Whether slabs are taken from and given to as in the kernel: without sheaves, or with them by its rule. */
+static inline bool slub_works_as_kernel(const struct kmem_cache *cache)
+{
+        return !load_relaxed(&cache->sheaf_capacity) || cache->sheaves_as_7_0;
 }
 
 static inline bool is_narrow(uint32_t objects)
@@ -278,6 +285,7 @@ KMEM_HIDDEN uint64_t slub_partial_objects(const struct kmem_cache *cache,
 /* take.c, give.c: operations of the engine */
 KMEM_HIDDEN unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot,
                                    void **objects, unsigned int count);
+KMEM_HIDDEN bool slub_has_slabs(struct engine_slot *slot, unsigned int count);
 KMEM_HIDDEN bool slub_would_grow(struct kmem_cache *cache, struct engine_slot *slot,
                                  unsigned int count);
 KMEM_HIDDEN void *slub_take_on_node(struct kmem_cache *cache, struct engine_slot *slot, int node);
@@ -331,8 +339,9 @@ KMEM_HIDDEN void slot_put_partial(struct kmem_cache *cache, struct engine_slot *
 /* @why: MISMATCH_TO_NODE, OVERFLOW_TO_NODE or FLUSH_TO_NODE */
 KMEM_HIDDEN void node_put_chain(struct kmem_cache *cache, struct engine_slot *slot, uint32_t chain,
                                 enum slub_transition why);
+/* @home: 1 to ENGINE_HOMES, of the slot that the slab comes from */
 KMEM_HIDDEN void node_add_partial_locked(struct kmem_cache *cache, struct engine_node *node,
-                                         struct page *slab, bool tail);
+                                         struct page *slab, uint32_t home, bool tail);
 KMEM_HIDDEN void node_remove_partial_locked(struct engine_node *node, struct page *slab);
 
 /* life.c: slabs come and go */

@@ -275,17 +275,12 @@ static bool slot_reload_locked(struct kmem_cache *cache, struct engine_slot *slo
                (node == NODE_ANY && slot_take_last(cache, slot));
 }
 
-/*
- * No new slab is needed if the node's or the slot's list has slabs, or the CPU slab has enough
- * objects.
- */
-bool slub_would_grow(struct kmem_cache *cache, struct engine_slot *slot, unsigned int count)
+/* The slot needs no other slab if its list has slabs, or the CPU slab has enough objects. */
+bool slub_has_slabs(struct engine_slot *slot, unsigned int count)
 {
         struct page *slab;
         bool enough;
 
-        if (load_relaxed(&cache->node[system_current_node()].partial.length))
-                return false;
         lock_take(&slot->lock);
         slab = slot->slab;
         enough = slot->partial ||
@@ -293,7 +288,13 @@ bool slub_would_grow(struct kmem_cache *cache, struct engine_slot *slot, unsigne
                            (slab_objects(slab) - slot->carved) * 2 >= count ||
                            state_unpack(load_relaxed(&slab->state)).head != INDEX_END));
         lock_drop(&slot->lock);
-        return !enough;
+        return enough;
+}
+
+bool slub_would_grow(struct kmem_cache *cache, struct engine_slot *slot, unsigned int count)
+{
+        return !load_relaxed(&cache->node[system_current_node()].partial.length) &&
+               !slub_has_slabs(slot, count);
 }
 
 unsigned int slub_take(struct kmem_cache *cache, struct engine_slot *slot, void **objects,
