@@ -104,8 +104,8 @@ static void finish_free_locked(struct kmem_cache *cache, struct engine_slot *slo
                 }
                 discard = true;
         } else if (was_full) {
-                /* Only without CPU partial lists. */
-                node_add_partial_locked(cache, node, slab, slot->home, true);
+                node_add_partial_locked(cache, node, slab, slot->home,
+                                        true); /* only without CPU partial lists */
                 count_event(slot, FREE_ADD_PARTIAL);
         }
         node_unlock(node, cost);
