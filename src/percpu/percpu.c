@@ -164,13 +164,14 @@ static void set_capacity(struct kmem_cache *cache, uint32_t capacity)
 
         if (cache->size > PAGE_SIZE)
                 stock_max = STOCK_MAX_ABOVE_PAGE;
-        if (keeps_to_own_pages(cache))
+        if (keeps_to_own_pages(cache)) {
                 stock_max = min_of((STOCK_BYTES + BARN_BYTES) / bytes,
                                    (uint64_t)STOCK_MAX_SHARED_PAGES);
-        /* Few slots of a node find each other's stocks. */
-        if (keeps_to_own_pages(cache) && system_nodes() == 1) {
-                few_slots = OTHERS_LOOKED_AT + 1;
-                full_max_few = 0;
+                /* Few slots of a single node find each other's stocks. */
+                if (system_nodes() == 1) {
+                        few_slots = OTHERS_LOOKED_AT + 1;
+                        full_max_few = 0;
+                }
         }
         if (cache->sheaves_as_7_0) {
                 full_max = full_max_few = KERNEL_BARN_FULL_MAX;

@@ -86,7 +86,6 @@ static void begin_with(void (*ctor)(void *), uint32_t size, uint32_t cpu_partial
         check(cache != NULL);
         set_limit(cpu_partial_slabs);
         cache->min_partial = least_partial;
-        cache->sheaf_capacity = 0; /* lists go by the kernel's rules then */
         for (unsigned int i = 0; i < SLOTS; i++)
                 slots[i] = (struct engine_slot){.freelist = ENGINE_NO_OBJECT, .home = 1 + i};
         walk_own_slots(cache, slots, SLOTS);
@@ -387,6 +386,7 @@ static void refill_stop(void **state)
                 void *one;
 
                 begin(512, limit, 100);
+                cache->sheaf_capacity = 0; /* as the kernel takes slabs */
                 take_full_slabs(0, 12, objects);
                 set_limit(0);
                 for (unsigned int i = 0; i < 12; i++)

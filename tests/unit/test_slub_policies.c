@@ -40,7 +40,6 @@ static void begin(uint32_t size, bool count_objects, uint32_t cpu_partial)
         cache->count_objects = count_objects;
         cache->has_cpu_partial = true;
         cache->min_partial = 5;
-        cache->sheaf_capacity = 0; /* lists go by the kernel's rules then */
         slub_set_cpu_partial(cache, cpu_partial);
         memset(counters, 0, sizeof(counters));
         for (unsigned int i = 0; i < SLOTS; i++)
@@ -116,7 +115,7 @@ static void length_of_a_list(void **state)
                 }
 }
 
-/* The first @count slabs go to the node's list, each by a free through the slot that @who says. */
+/* A slab for each digit of @who goes to the node's list, by a free through the slot of that number. */
 static void list_on_node(const char *who)
 {
         bool has_cpu_partial = cache->has_cpu_partial;
@@ -177,7 +176,10 @@ static void own_slabs_come_first(void **state)
         }
 }
 
-/* A refill that finds a slab of the slot's own takes no others besides; one that finds none takes as many as the kernel's. */
+/*
+ * A refill that finds a slab of the slot's own takes no others besides; one that finds none takes as many
+ * as the kernel's.
+ */
 static void refills_bring_own_slabs(void **state)
 {
         begin(64, false, 0);
@@ -266,6 +268,7 @@ static void refill_by_objects(void **state)
 
                                 begin(256, true, limit);
                                 cache->freeze_eagerly = eager;
+                                cache->sheaf_capacity = 0; /* as the kernel takes slabs */
                                 make_full(14);
                                 cache->has_cpu_partial = false;
                                 for (unsigned int slab = 0; slab < 14; slab++)
