@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Writes src/used_functions.ld: the functions that usual programs enter, most programs first.
 
-Builds the drop-in with a call at each function's start, in a folder of its own, and runs the
-workloads of bench/workloads under it and those of the programs below that are installed. x86-64
-only. With --keep, functions that the file has already stay in it, behind those that were entered:
-some are entered in few runs.
+Builds the drop-in with a call at each function's start, in a folder of its own, and runs under it
+the workloads of bench/workloads, points of the kind that `kmem bench hunt` draws, and those of the
+programs below that are installed. x86-64 only; by the Python of .venv. With --keep, functions that
+the file has already stay in it, behind those that were entered: some are entered in few runs.
 """
 
 import bisect
@@ -17,6 +17,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import numpy as np
+
+from kmem.bench.hunt_space import Dice, as_words, suggest, threads_between
 
 ROOT = Path(__file__).resolve().parents[2]
 INPUTS = ROOT / "bench" / "programs"
@@ -48,7 +52,8 @@ PROGRAMS = [
     ["convert-im6.q16", "-size", "300x300", "gradient:navy-gold", "-swirl", "20", "info:"],
     ["sqlite3", "-cmd", ".parameter set :rows 50000", ":memory:", f".read {INPUTS / 'rows.sql'}"],
 ]
-UNMEASURED = ["vfork"]  # has no call at its start
+POINTS, POINTS_SEED = 200, 1
+UNMEASURED = ["judge"]  # is inlined where functions begin with a call
 WORKLOADS = [
     "batches order=forward handed=no threads=1 scale=0.05",
     "batches order=forward handed=no threads=1 scale=8",  # as long as the reclaim thread looks
@@ -67,6 +72,12 @@ WORKLOADS = [
 ]
 
 
+def points() -> list[str]:
+    random = np.random.default_rng(POINTS_SEED)
+    drawn = [suggest(Dice(random), threads_between(1, 32)) for _ in range(POINTS)]
+    return [f"drawn {as_words(point)} seed={n} scale=0.05" for n, point in enumerate(drawn)]
+
+
 def build(folder: Path) -> Path:
     subprocess.run(
         ["meson", "setup", folder / "build", ROOT, "-Db_lundef=false", "-Dc_args=-pg -mfentry"],
@@ -74,7 +85,7 @@ def build(folder: Path) -> Path:
         stdout=subprocess.DEVNULL,
     )
     library = folder / "build" / "src" / "libkmem-malloc.so"
-    names = {line.split()[0] for line in WORKLOADS}
+    names = {line.split()[0] for line in WORKLOADS + points()}
     targets = ["libraries", *(f"bench/workloads/{name}" for name in sorted(names))]
     subprocess.run(
         ["ninja", "-C", folder / "build", *targets], check=True, stdout=subprocess.DEVNULL
@@ -128,7 +139,8 @@ def main() -> None:
         symbols = functions(library)
         starts = [address for address, _ in symbols]
         workloads = folder / "build" / "bench" / "workloads"
-        commands = [[str(workloads / line.split()[0]), *line.split()[1:]] for line in WORKLOADS]
+        lines = WORKLOADS + points()
+        commands = [[str(workloads / line.split()[0]), *line.split()[1:]] for line in lines]
         for command in [STARTS, *commands, *PROGRAMS]:
             if not shutil.which(command[0]):
                 print(f"not installed, left out: {command[0]}", file=sys.stderr)
