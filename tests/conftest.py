@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """What all tests have in common: the signals that programs find, and Debian's chromium."""
 
+import ctypes
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,6 +11,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+
+CLONE_NEWNS = 0x20000  # sched.h
+MS_REC, MS_PRIVATE = 0x4000, 0x40000  # sys/mount.h
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives a worker a /dev/shm of its own, so that it sees no program of another's tests.
+
+    scripts/run_tests.py asks for it, and knows that it can be had.
+    """
+    if not (hasattr(config, "workerinput") and os.environ.get("KMEM_TESTS_OWN_SHM")):
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if (
+        libc.unshare(CLONE_NEWNS) != 0
+        or libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None) != 0
+        or libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(0), b"mode=1777") != 0
+    ):
+        raise OSError(ctypes.get_errno(), "no /dev/shm for a worker")
 
 
 @pytest.fixture(scope="session", autouse=True)
