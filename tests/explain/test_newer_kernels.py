@@ -80,6 +80,7 @@ def test_columns_of_slabs_without_tunables(tmp_path: Path) -> None:
         ("CACHE                            ALLOCS      BYTES", "slabratetop"),
         ("Name Objects Alloc Free %Fast Fallb O CmpX UL", "slabinfo -D"),
         ("unreferenced object 0xffff888100001400 (size 64):", "kmemleak"),
+        ("unreferenced object (percpu) 0x605f0c (size 64):", "kmemleak"),
         ("STAT 1:chunk_size 96", "memcached"),
         ("Active:1234 inactive:567 dirty:0 free:890 slab:2345 mapped:12", "old out-of-memory"),
         (":at-0000104  <- alpha beta_cache", "slabinfo -a"),

@@ -75,6 +75,74 @@ def test_a_stack_as_a_string_of_bytes() -> None:
     assert held(listed(text.encode())) == {"bpf_prog_alloc+0x33": (1, 16)}
 
 
+def test_kinds_of_objects() -> None:
+    """An object that is none of slabs has its own calls, which are not of the one before."""
+    text = (
+        "unreferenced object 0xffff888004d2a000 (size 64):\n"
+        "  backtrace (crc 5de3a1f2):\n    alpha_probe+0x30/0xc8 [alpha]\n"
+        "unreferenced object (percpu) 0x605f0c (size 4096):\n"
+        "  backtrace (crc 1):\n    pcpu_alloc_noprof+0x604/0x8ac\n    beta_probe+0x30/0xc8 [beta]\n"
+    )
+    profile = listed(text.encode())
+    assert held(profile) == {
+        "alpha_probe+0x30 [alpha]": (1, 64),
+        "beta_probe+0x30 [beta]": (1, 4096),
+    }
+    assert [len(stack.places) for stack in profile.stacks] == [1, 1]
+    assert listed(text.split("[alpha]\n")[1].encode()).stacks[0].bytes == 4096
+
+
+@pytest.mark.parametrize("name", ["allocinfo", "kmemleak", "memleak", "memcheck"])
+def test_lists_of_several_times(name: str) -> None:
+    """An object that lives at two times is one object."""
+    content = (LISTS / f"{name}.txt").read_bytes()
+    assert held(listed(content + content)) == HELD[name]
+
+
+def test_a_sorted_reading_is_one() -> None:
+    head, columns, *rows = (LISTS / "allocinfo.txt").read_text(encoding="utf-8").splitlines()
+    rows.sort(key=lambda row: int(row.split()[0]))
+    none, some = rows[:1], rows[1:]
+    assert "func:do_initcalls" in none[0]
+    for lines in ([*none, columns, head, *some], [*some[::-1], head, columns, *none]):
+        assert held(listed("\n".join(lines).encode())) == HELD["allocinfo"]
+
+
+def test_checks_of_memcheck() -> None:
+    """Each process's last check; what is no record has no calls of the record before."""
+    record = "==7== {0} bytes in 1 blocks are definitely lost in loss record 1 of 2\n"
+    calls = "==7==    at 0x48: malloc (vg_replace_malloc.c:380)\n==7==    by 0x10: keep (a.c:4)\n"
+    text = (
+        record.format(100)
+        + calls
+        + "==7== LEAK SUMMARY:\n"
+        + record.format("50 (+50)").replace("1 blocks", "1 (+1) blocks")
+        + calls
+        + "==7== LEAK SUMMARY:\n"
+        + record.format(100)
+        + calls
+        + "==7== Invalid read of size 1\n==7==    at 0x20: main (a.c:9)\n"
+        + record.format(50)
+        + calls
+        + "==7== LEAK SUMMARY:\n"
+    )
+    profile = listed((text + text.replace("==7==", "==8==")).encode())
+    assert [stack.bytes for stack in profile.stacks] == [100, 50, 100, 50]
+    assert {tuple(place.name for place in stack.places) for stack in profile.stacks} == {
+        ("keep (a.c:4)",)
+    }
+    assert [one.line for one in profile.unread] == [5, 22]
+
+
+def test_numbers_that_cannot_be_read() -> None:
+    many = "9" * 22
+    text = f"16 1 mm/a.c:1 func:alpha\n{many} 1 mm/a.c:2 func:beta\n"
+    assert [one.line for one in listed(text.encode()).unread] == [2]
+    text = f"16 bytes in 1 allocations from stack\n{many} bytes in 1 allocations from stack\n"
+    profile = listed(f"{text}\talpha+0x1 [kernel]\n".encode())
+    assert ([stack.places for stack in profile.stacks], len(profile.unread)) == ([()], 1)
+
+
 def test_a_list_beside_a_table_is_a_table(tmp_path: Path) -> None:
     file = tmp_path / "report.txt"
     file.write_text(

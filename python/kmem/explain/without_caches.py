@@ -53,7 +53,9 @@ WITHOUT_CACHES = (
         "calls of caches, as of slabinfo -D, and not their memory",
     ),
     (
-        re.compile(r"unreferenced object 0x[0-9a-f]{1,16} \(size \d{1,19}\):", re.ASCII),
+        re.compile(
+            r"unreferenced object(?: \(\w{1,16}\))? 0x[0-9a-f]{1,16} \(size \d{1,19}\):", re.ASCII
+        ),
         "an object that kmemleak found; expected the table of its cache",
     ),
     (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Lists of live objects by stack or place, as tools for kernels and programs print them.
 
-unreferenced object 0xffff888004d2a000 (size 128):     kmemleak: an object
+unreferenced object 0xffff888004d2a000 (size 128):     kmemleak: an object, or object (percpu)
   backtrace (crc 8a2b1c9d):
     [<ffffffff81189293>] create_object+0x123/0x2f0     without an address since 6.13
 4096 bytes in 2 allocations from stack                 memleak of bcc and libbpf-tools
@@ -16,6 +16,7 @@ Direct leak of 7 byte(s) in 1 object(s) allocated from:  LeakSanitizer
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 from kmem.common.text import printable
 from kmem.explain.heap.profile import (
@@ -31,7 +32,10 @@ from kmem.explain.heap.profile import (
 from kmem.explain.lines import lines_of
 from kmem.explain.table import Unread
 
-OBJECT = re.compile(r"unreferenced object 0x[0-9a-f]{1,16} \(size (\d{1,15})\):", re.ASCII)
+# Newer kernels say of what kind an object is, if it is none of slabs: (phys), (percpu).
+OBJECT = re.compile(
+    r"unreferenced object(?: \(\w{1,16}\))? (0x[0-9a-f]{1,16}) \(size (\d{1,15})\):", re.ASCII
+)
 COUNTS = re.compile(r"(?:^|\s)(\d{1,15}) bytes in (\d{1,12}) allocations from stack\s*$", re.ASCII)
 LEAK = re.compile(
     r"(?:Direct|Indirect) leak of (\d{1,15}) byte\(s\) in (\d{1,12}) object\(s\) allocated from:",
@@ -39,11 +43,20 @@ LEAK = re.compile(
 )
 # What is lost indirectly has a record of its own.
 LOSS = re.compile(
-    r"==\d{1,9}== ([\d,]{1,20})(?: \(([\d,]{1,20}) direct, [\d,]{1,20} indirect\))? bytes in"
+    r"==(\d{1,9})== ([\d,]{1,20})(?: \(([\d,]{1,20}) direct, [\d,]{1,20} indirect\))? bytes in"
     r" ([\d,]{1,16}) blocks are [a-z ]{1,40} in loss record",
     re.ASCII,
 )
+CHECKED = re.compile(r"==(\d{1,9})== LEAK SUMMARY:", re.ASCII)  # the end of a check
+# Other lines of memcheck stand behind a stack.
+BEHIND = re.compile(r"==\d{1,9}==(?! +(?:at|by) 0x)", re.ASCII)
 ROUND = re.compile(r"Top \d{1,9} stacks with outstanding allocations:", re.ASCII)
+# Begins a stack, also where its numbers cannot be read.
+HEAD = re.compile(
+    r"unreferenced object\b|allocations from stack|irect leak of"
+    r"|blocks are [a-z ]{1,40} in (?:new )?loss record"
+)
+READING = re.compile(r"allocinfo - version: |Memory allocations:")
 # A size may be rounded, as numfmt and out-of-memory reports print it.
 PLACE = re.compile(
     r"(?:^|\s)(\d{1,15}(?:\.\d{1,6})?)(?: ?([KMGT])i?B?| B)? +(\d{1,12}) (\S{1,300}:\d{1,7})"
@@ -76,7 +89,10 @@ FORMS = (
         re.compile(rb"allocinfo - version: |\d \S{1,300}:\d{1,7} (?:\[\S{1,80}\] )?func:\w"),
         ALLOCINFO,
     ),
-    (re.compile(rb"unreferenced object 0x[0-9a-f]{1,16} \(size \d{1,15}\):"), KMEMLEAK),
+    (
+        re.compile(rb"unreferenced object(?: \(\w{1,16}\))? 0x[0-9a-f]{1,16} \(size \d{1,15}\):"),
+        KMEMLEAK,
+    ),
     (re.compile(rb"\d bytes in \d{1,12} allocations from stack"), MEMLEAK),
     (re.compile(rb"irect leak of \d{1,15} byte\(s\) in \d{1,12} object"), SANITIZER),
     (re.compile(rb"bytes in [\d,]{1,16} blocks are [a-z ]{1,40} in loss record"), MEMCHECK),
@@ -128,6 +144,11 @@ class Lists:
         self.open: Stack | None = None
         self.places: list[Place] = []
         self.bytes = 0
+        self.stacks: dict[str, list[Stack]] = {}  # by process, of memcheck; else of ""
+        self.process = ""
+        self.checked: set[str] = set()  # processes whose records so far are of an earlier check
+        self.objects: set[tuple[str, str]] = set()  # of kmemleak, with their sizes
+        self.is_next = False  # whether places are those of the next reading
 
     def unread(self, line: int, reason: str) -> None:
         self.profile.unread.append(Unread(self.profile.file, line, reason))
@@ -137,8 +158,14 @@ class Lists:
         stack, self.open = self.open, None
         if stack is not None:
             places = without_allocators(self.places)
-            self.profile.stacks.append(Stack(places, stack.objects, stack.bytes, stack.line))
+            stacks = self.stacks.setdefault(self.process, [])
+            stacks.append(Stack(places, stack.objects, stack.bytes, stack.line))
         self.places = []
+
+    def forget(self) -> None:
+        """What comes next has all that lives then."""
+        self.end()
+        self.bytes -= sum(stack.bytes for stack in self.stacks.pop(self.process, []))
 
     def begin(self, line: int, objects: int, size: int) -> None:
         self.end()
@@ -157,29 +184,59 @@ class Lists:
         """A line of /proc/allocinfo. Pages of slabs are counted again at the places of objects."""
         match = PLACE.search(text)
         if match is None:
+            if READING.search(text):
+                # A sorted reading has its head, too, at an end of its places.
+                self.is_next = bool(self.stacks)
+            elif " func:" in text:
+                self.unread(line, "expected bytes, objects and a place, as 4096 1 a.c:7 func:a")
             return
         size = round(float(match[1]) * 1024 ** UNITS.index(match[2] or " "))
         objects, module = int(match[3]), match[5]
         if match[6] == SLABS:
             self.unread(line, f"{size:,} bytes of slabs, whose objects stand at their own places")
             return
+        if self.is_next and size:
+            self.forget()
+            self.is_next = False
         self.begin(line, objects, size)
         behind = f" [{module}]" if module else ""
         self.places = [Place(0, printable(f"{match[6]} ({match[4]}){behind}"))]
         self.end()
 
+    def begin_object(self, line: int, address: str, size: str) -> None:
+        """kmemleak prints an object in each of its lists until somebody frees it."""
+        self.end()
+        if (address, size) not in self.objects:
+            self.objects.add((address, size))
+            self.begin(line, 1, int(size))
+
+    def begin_record(self, line: int, process: str, objects: int, size: int) -> None:
+        """memcheck looks again at the end of a program that has asked for a check before."""
+        self.end()
+        self.process = process
+        if process in self.checked:
+            self.checked.remove(process)
+            self.forget()
+        self.begin(line, objects, size)
+
     def stack_line(self, line: int, text: str) -> None:
         if match := OBJECT.search(text):
-            self.begin(line, 1, int(match[1]))
+            self.begin_object(line, match[1], match[2])
         elif match := COUNTS.search(text) or LEAK.search(text):
             self.begin(line, int(match[2]), int(match[1]))
         elif match := LOSS.search(text):
-            self.begin(line, number_of(match[3]), number_of(match[2] or match[1]))
+            size = number_of(match[3] or match[2])
+            self.begin_record(line, match[1], number_of(match[4]), size)
         elif ROUND.search(text):
-            # Each round has all that lives then.
+            self.forget()
+        elif match := CHECKED.search(text):
             self.end()
-            self.profile.stacks.clear()
-            self.bytes = 0
+            self.checked.add(match[1])
+        elif HEAD.search(text):
+            self.end()
+            self.unread(line, "expected objects and bytes of a stack")
+        elif BEHIND.search(text):
+            self.end()
         elif self.open is not None and (call := call_of(text)):
             self.places.append(call)
 
@@ -192,4 +249,5 @@ def read_list(file: str, content: bytes, form: str) -> HeapProfile:
         for text in line.split("\\n"):
             take(number, text.removeprefix("\\t\\t").strip().removeprefix("b'").removesuffix("'"))
     found.end()
+    found.profile.stacks += chain.from_iterable(found.stacks.values())
     return found.profile
