@@ -13,6 +13,7 @@ from kmem.common.tree import build
 from kmem.explain.answers import Answers, Machine, answer
 from kmem.explain.cache_forms import COLLECTL, REPORT
 from kmem.explain.files import read_files
+from kmem.explain.show import debugging_lines
 from kmem.explain.table import Reading
 from kmem.explain.tool_forms import SLABINFO_TOOL, SLABTOP, ZFS
 from kmem.lab import orders
@@ -128,6 +129,31 @@ def test_debugging_is_seen(file: Path, tmp_path: Path) -> None:
     real = {name: real.value for name, _, real in answers[0].debugging.inflated}
     assert real[name] == int(size)
     assert answers[0].outcomes == ()
+
+
+def test_what_tells_of_debugging(tmp_path: Path) -> None:
+    """Sizes that slabtop rounded do, and a size that is only that of a name does not."""
+    slabtop = (
+        "  OBJS ACTIVE  USE OBJ SIZE  SLABS OBJ/SLAB CACHE SIZE NAME\n"
+        "   420    420 100%    {0}     20       {1}       {2}K kmalloc-64\n"
+        "   210    210 100%    0.19K     10       21       40K alpha\n"
+    )
+    unreclaimable = "Unreclaimable slab info:\nName Used Total\nkmalloc-64 15000KB 20000KB\n"
+    row = "alpha 21 21 192 21 1 : tunables 0 0 0 : slabdata 1 1 0\n"
+    expected = {
+        slabtop.format(
+            "0.38K", 21, 160
+        ): "debugging makes sizes longer: kmalloc-64 has 384 c bytes",
+        slabtop.format("0.06K", 64, 80): "debugging: no size is longer",
+        unreclaimable: "debugging: no cache has both",
+        row: "debugging: no cache has both",
+    }
+    for text, line in expected.items():
+        place = tmp_path / "table"
+        place.write_text(text, encoding="utf-8")
+        (table,) = read_files([place]).tables
+        lines = debugging_lines(answer(table, Machine()))
+        assert [one.startswith(line) for one in lines] == [True], lines
 
 
 def test_other_reports_have_no_debugging(tmp_path: Path) -> None:

@@ -277,6 +277,7 @@ class Debugging:
 
     inflated: tuple[tuple[str, Figure, Figure], ...]  # name, stride and real size, in bytes
     extra_bytes: Figure | None  # of each object of any other cache
+    compared: int  # caches with both; without any nobody can say
 
     @property
     def found(self) -> bool:
@@ -292,18 +293,24 @@ def debugging_of(facts: Sequence[Facts]) -> Debugging:
     """By the sizes in names of kmalloc caches, and by what sysfs says of other caches.
 
     Other caches have the metadata too. The least that it takes from a kmalloc cache is a lower
-    bound, because alignment makes the others longer.
+    bound, because alignment makes the others longer. Strides that slabtop rounded are no bound.
     """
+    compared = 0
     found: list[tuple[str, Figure, Figure]] = []
     extras = []
     for fact in facts:
         named = size_by_name(fact.name)
-        if fact.stride is None or fact.stride.how != "read" or fact.real is None:
+        if fact.stride is None or fact.real is None:
             continue
+        is_read = fact.stride.how == "read"
+        # Other strides come from the sizes themselves.
+        if not is_read and fact.cache.rounded_bytes is None:
+            continue
+        compared += 1
         if named and fact.stride.value > named and not is_aligned(fact.stride.value):
             found.append((fact.name, fact.stride, Figure(named, "computed")))
-            extras.append(fact.stride.value - named)
+            extras += [fact.stride.value - named] * is_read
         elif fact.cache.debug and fact.stride.value - fact.real.value >= 2 * WORD_BYTES:
             found.append((fact.name, fact.stride, fact.real))
     how: How = "modelled"
-    return Debugging(tuple(found), Figure(min(extras), how) if extras else None)
+    return Debugging(tuple(found), Figure(min(extras), how) if extras else None, compared)

@@ -81,6 +81,10 @@ def waste_line(answers: Answers) -> str:
 
 def debugging_lines(answers: Answers) -> list[str]:
     found = answers.debugging
+    if not found.compared:
+        return [
+            "debugging: no cache has both a size and a distance of its objects, which would tell"
+        ]
     if not found.found:
         return ["debugging: no size is longer than it should be"]
     names = [
