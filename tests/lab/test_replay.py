@@ -139,6 +139,24 @@ def test_resident_pages(tmp_path: Path) -> None:
     assert 24 <= after(50_000_000) <= 28
 
 
+def test_kept_blocks_are_not_in_use(tmp_path: Path) -> None:
+    """A freed block that the heap keeps is in use neither at a moment nor at the peak."""
+    # The block of 15 pages takes new ones, and the last finds those of the first.
+    sizes = {0: 10, 1: 1, 2: 10, 3: 15, 4: 10}
+    steps = [(tr.PAGE_ALLOC, 0), (tr.PAGE_ALLOC, 1), (tr.PAGE_ALLOC, 2), (tr.PAGE_FREE, 0)]
+    steps += [(tr.PAGE_FREE, 2), (tr.PAGE_ALLOC, 3), (tr.PAGE_FREE, 3), (tr.PAGE_ALLOC, 4)]
+    rows = [event(0, kind, number, sizes[number] * PAGE) for kind, number in steps]
+    in_use = [10, 11, 21, 11, 1, 16, 1, 11]
+    for engine in ENGINES:
+        document = replay_trace(
+            tmp_path, trace_of(rows), "moments=8", f"options=engine={engine},classes=kernel"
+        )
+        assert [moment["pages"] for moment in document["moments"]] == in_use
+        assert [moment["large_pages"] for moment in document["moments"]] == in_use
+        peak = document["peak"]
+        assert (peak["pages"], peak["slab_pages"], peak["step"]) == (21, 0, 2)
+
+
 def test_sizes_go_to_the_classes(tmp_path: Path) -> None:
     rows = [event(i, tr.ALLOC, i, 100) for i in range(3)]
     document = replay_trace(tmp_path, trace_of(rows), "options=classes=kernel")
