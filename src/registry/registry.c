@@ -126,6 +126,44 @@ static void say_taken(const char *path, uint32_t user)
                 path, status.st_uid, S_ISDIR(status.st_mode) ? "" : " and is no folder", user);
 }
 
+/* The next number of a table that is filled with blanks; -1 at its end. */
+static int64_t table_number(const char **at)
+{
+        while (**at == ' ' || **at == '\n')
+                ++*at;
+        return number_next(at);
+}
+
+/*
+ * Whether user @user has this number in /dev/shm too. A user namespace may have numbers of its own,
+ * as that of `unshare -r` has, with the system's /dev/shm. A folder of such a number belongs to
+ * somebody else there, and keeps the user whose number it is from having one. A /dev/shm of the
+ * namespace's own root goes by its numbers.
+ */
+static bool has_own_number(uint32_t user)
+{
+        char text[1024];
+        const char *at = text;
+        struct stat status;
+
+        if (refused(system_call6(SYS_newfstatat, AT_FDCWD, (long)"/dev/shm", (long)&status, 0, 0,
+                                 0)) ||
+            status.st_uid == 0)
+                return true;
+        if (!file_read("/proc/self/uid_map", text, sizeof(text)))
+                return false;
+        for (;;) {
+                int64_t inside = table_number(&at);
+                int64_t outside = table_number(&at);
+                int64_t count = table_number(&at);
+
+                if (count < 0)
+                        return false;
+                if (user >= inside && user < inside + count)
+                        return inside == outside;
+        }
+}
+
 /* The user's own directory, which no other user may enter; less than 0 if it cannot be had. */
 static long open_directory(const char *path, uint32_t user)
 {
@@ -244,6 +282,8 @@ static bool make(size_t bytes, uint64_t namespace)
 
         owner = system_process_id();
         text_number(stpcpy(text_number(name, namespace, 0), "."), owner, 0);
+        if (!has_own_number(user))
+                return false;
         if (make_file("/dev/shm/kmem-", "", name, user, bytes) ||
             make_file("/run/user/", "/kmem", name, user, bytes))
                 return true;

@@ -994,6 +994,50 @@ def test_file_system_without_room(size: str, tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+# Argument: the user's number within a user namespace of its own. The process that has made its
+# registry is root; a child that drops its rights makes another.
+OTHER_NUMBERS = """
+import ctypes, os, sys
+inside, outside = int(sys.argv[1]), 1234
+libc = ctypes.CDLL(None)
+child = os.fork()
+if child == 0:
+    os.setgid(outside)
+    os.setuid(outside)
+    dumpable, new_user = 4, 0x10000000
+    assert libc.prctl(dumpable, 1, 0, 0, 0) == 0
+    if libc.unshare(new_user):
+        os._exit(77)
+    open("/proc/self/uid_map", "w").write(f"{inside} {outside} 1")
+    some = [bytes(number % 32000) for number in range(20000)]
+    os._exit(0 if os.geteuid() == inside else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(*sorted(os.listdir("/dev/shm")))
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize("inside", [1234, 77])
+def test_other_numbers_of_users(inside: int) -> None:
+    """As `unshare -r` has them: user 1234 takes no folder from user 77, whose number it has."""
+    needs_root()
+    script = (
+        "mount -t tmpfs -o mode=1777 none /dev/shm || exit 77\n"
+        f'exec {KMEM} run --set registry=on {sys.executable} -c "$1" {inside}'
+    )
+    result = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", OTHER_NUMBERS],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if result.returncode == 77:
+        pytest.skip(f"no mount namespace or no user namespace here: {result.stderr}")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.split() == ["kmem-0", "kmem-1234"][: 2 if inside == 1234 else 1]
+
+
 def test_two_writers_at_once(program: Program) -> None:
     """No request is lost, and none is a mixture of two."""
     program.do("busy()")
