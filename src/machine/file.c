@@ -6,6 +6,7 @@
 #include "machine/syscall.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 long file_open(const char *path)
 {
@@ -53,4 +54,15 @@ int file_status(int file, const char *path, struct stat *status)
                      : system_call(SYS_fstat, file, (long)status, 0);
 
         return system_call_failed(result) ? (int)-result : 0;
+}
+
+bool file_limit_allows(uint64_t bytes)
+{
+        struct {
+                uint64_t soft;
+                uint64_t hard;
+        } limit;
+        long result = system_call6(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit, 0, 0);
+
+        return system_call_failed(result) || bytes <= limit.soft;
 }

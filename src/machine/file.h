@@ -29,4 +29,10 @@ KMEM_HIDDEN void file_close(long file);
  */
 KMEM_HIDDEN int file_status(int file, const char *path, struct stat *status);
 
+/*
+ * Whether a file may become as long as that. Beyond the limit the kernel would not only refuse but
+ * send a signal that ends the program.
+ */
+KMEM_HIDDEN bool file_limit_allows(uint64_t bytes);
+
 #endif

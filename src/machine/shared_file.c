@@ -3,13 +3,13 @@
 #define _GNU_SOURCE
 #include "machine/shared_file.h"
 
+#include "machine/file.h"
 #include "machine/syscall.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -18,18 +18,6 @@
 static long open_file(const char *path, int flags)
 {
         return system_call6(SYS_openat, AT_FDCWD, (long)path, flags | O_CLOEXEC, 0600, 0, 0);
-}
-
-/* Beyond the limit the kernel would not only refuse but send a signal that ends the program. */
-static bool file_limit_allows(uint64_t bytes)
-{
-        struct {
-                uint64_t soft;
-                uint64_t hard;
-        } limit;
-        long result = system_call6(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit, 0, 0);
-
-        return system_call_failed(result) || bytes <= limit.soft;
 }
 
 /* A timer that fires before the call ends must not keep us here for ever. */

@@ -207,8 +207,10 @@ static void add_json(struct text *text, const struct guard_event *event)
         text_add(text, "}\n");
 }
 
+/* The limit of file sizes is the program's, as a server's that may write no files any more. */
 static void write_file(const struct text *text)
 {
+        struct stat status;
         long file;
 
         if (text->full || system_entered_sandbox())
@@ -216,7 +218,9 @@ static void write_file(const struct text *text)
         file = registry_open_faults();
         if (file < 0)
                 return;
-        message_write((int)file, text->start, text->used);
+        if (file_status((int)file, NULL, &status) == 0 &&
+            file_limit_allows((uint64_t)status.st_size + text->used))
+                message_write((int)file, text->start, text->used);
         file_close(file);
 }
 

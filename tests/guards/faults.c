@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static size_t size = 100;
@@ -72,6 +73,16 @@ static void small_overflow(void)
         object[size] = 1;
         free_here();
         puts("goes on");
+}
+
+/* As a server that gives up writing files. */
+static void small_overflow_without_files(void)
+{
+        const struct rlimit none = {0, 0};
+
+        small_overflow();
+        if (setrlimit(RLIMIT_FSIZE, &none) == 0)
+                small_overflow();
 }
 
 static void handler(int number, siginfo_t *info, void *context)
@@ -169,6 +180,7 @@ int main(int argc, char **argv)
                 {"overflow", overflow},
                 {"double_free", double_free},
                 {"small_overflow", small_overflow},
+                {"small_overflow_without_files", small_overflow_without_files},
                 {"handler_later", handler_later},
                 {"handler_jumps", handler_jumps},
                 {"sent", sent},

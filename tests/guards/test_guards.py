@@ -98,6 +98,14 @@ def test_small_overflow() -> None:
     assert fault["where"] == "1 bytes behind the end"
 
 
+def test_small_overflow_where_no_file_may_be_written() -> None:
+    """A write to the file of faults would end the program by SIGXFSZ."""
+    process, done = run_case("small_overflow_without_files", 100)
+    assert (done.returncode, done.stdout) == (0, "goes on\ngoes on\n"), done.stderr
+    assert done.stderr.count("kmem: overflow: an earlier write, found by the free, at") == 2
+    assert len(listed(process)) == 1
+
+
 def test_handler_that_is_set_later() -> None:
     _, done = run_case("handler_later")
     assert done.returncode == 3, done.stderr
