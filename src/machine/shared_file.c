@@ -39,7 +39,8 @@ void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *erro
 
         if (!file_limit_allows(offset + bytes))
                 goto failed;
-        result = file = open_file(path, O_RDWR | O_CREAT);
+        /* A later part belongs to the file that was made: behind chroot the name may be free. */
+        result = file = open_file(path, O_RDWR | (offset ? 0 : O_CREAT));
         if (system_call_failed(result))
                 goto failed;
         result = shared_file_take_space(file, offset, bytes);

@@ -10,8 +10,8 @@
 
 /*
  * Maps a part of a file, shared, after space for all of it was taken, so that a full disk is an
- * error here and no signal later. @offset is a multiple of 64 KiB. The file is made if it is not
- * there. NULL with an errno in *error.
+ * error here and no signal later. @offset is a multiple of 64 KiB. For its first part the file is
+ * made if it is not there. NULL with an errno in *error.
  */
 KMEM_HIDDEN void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *error);
 

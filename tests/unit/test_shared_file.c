@@ -63,6 +63,24 @@ static void interrupted(void)
         check_equal(lseek(file, 0, SEEK_END), OFFSET + BYTES);
 }
 
+/* As behind chroot, where the folder of the name has no such file. */
+static void test_later_part_makes_no_file(void **state)
+{
+        char folder[] = "/tmp/kmem-shared-XXXXXX";
+        char path[64];
+        int error = 0;
+
+        assert_non_null(mkdtemp(folder));
+        snprintf(path, sizeof(path), "%s/file", folder);
+        assert_null(shared_file_map(path, OFFSET, BYTES, &error));
+        assert_int_equal(error, ENOENT);
+        assert_int_not_equal(access(path, F_OK), 0);
+        assert_non_null(shared_file_map(path, 0, BYTES, &error));
+        assert_non_null(shared_file_map(path, OFFSET, BYTES, &error));
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(rmdir(folder), 0);
+}
+
 /* A file that cannot be written whole replaces nothing, and a limit of files is no signal. */
 static void copied(void)
 {
@@ -112,6 +130,7 @@ int main(int argc, char **argv)
         static const struct child_case children[] = {{"interrupted", interrupted},
                                                      {"copied", copied}};
         const struct CMUnitTest tests[] = {cmocka_unit_test(test_interrupted),
+                                           cmocka_unit_test(test_later_part_makes_no_file),
                                            cmocka_unit_test(test_copied)};
 
         child_main(argc, argv, children, sizeof(children) / sizeof(*children));
