@@ -189,6 +189,31 @@ def test_a_closed_stream_is_said_without_the_launcher() -> None:
         assert (done.returncode, done.stdout, done.stderr.splitlines()) == (status, "", lines)
 
 
+def test_streams_are_open_without_proc() -> None:
+    """As in some chroots. Where they were taken for closed, nothing was printed, and no reason."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    script = 'mount -t tmpfs none /proc || exit 77\nexec "$0" "$1"'
+    for word, status, out, err in (
+        ("ps", 0, "    PID CACHES", ""),
+        ("nonsense", 2, "", "kmem: no such command 'nonsense'"),
+    ):
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", script, KMEM, word],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode == 77 or "unshare" in done.stderr:
+            pytest.skip(f"no mount namespace or no tmpfs here: {done.stderr}")
+        assert (done.returncode, done.stdout[: len(out)], done.stderr[: len(err)]) == (
+            status,
+            out,
+            err,
+        )
+
+
 LARGE = """
 import sys
 from kmem.commands import start
