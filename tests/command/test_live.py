@@ -960,6 +960,30 @@ def test_chroot(program: Program, tmp_path: Path) -> None:
     assert_agrees(program)
 
 
+def test_without_proc() -> None:
+    """As in some chroots: it does not know its pid namespace, and is found and swept."""
+    needs_root()
+    work = "import sys; x = [bytes(i % 32000) for i in range(20000)]; print(1, flush=True)"
+    script = (
+        "mount -t tmpfs none /proc || exit 77\n"
+        f"exec {KMEM} run --set registry=on {sys.executable} -c '{work}; sys.stdin.read()'"
+    )
+    with subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            assert process.wait() in (1, 77)
+            pytest.skip("no mount namespace or no tmpfs here")
+        path = file_of(process.pid)
+        assert path is not None and path.name == f"0.{process.pid}"
+        assert len(parse_slabinfo(value("info", process.pid))) > 10
+        assert str(process.pid) in value("ps")
+        process.kill()
+    value("ps")
+    assert not path.exists()
+
+
 def test_limit_of_file_sizes() -> None:
     """A size beyond it would bring SIGXFSZ."""
     with Program(

@@ -244,7 +244,9 @@ def files(suffix: str = "") -> Iterator[tuple[Path, int]]:
 
     Those without a suffix are registries; for root also those of pid namespaces below.
     """
-    namespace = str(own_namespace())
+    # 0: the process has no /proc, as in some chroots, and does not know its namespace. Whether the
+    # file is its own is asked of its mappings.
+    namespaces = (str(own_namespace()), "0")
     users, below = users_and_below() if os.geteuid() == ROOT else (set[int](), list[int]())
     for folder in folders(users):
         try:
@@ -255,7 +257,7 @@ def files(suffix: str = "") -> Iterator[tuple[Path, int]]:
         for name in sorted(names):
             before, _, rest = name.partition(".")
             number = rest.removesuffix(suffix)
-            if before == namespace and rest.endswith(suffix) and is_number(number):
+            if before in namespaces and rest.endswith(suffix) and is_number(number):
                 yield folder / name, int(number)
     for process in below:
         if not suffix and (path := mapped_registry(process)) is not None:
