@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -523,7 +524,33 @@ uint64_t system_mappings_most(void)
         return most > 0 ? (uint64_t)most : 65530;
 }
 
+/*
+ * A line of ours may fail, as on a pipe whose reader has gone or in a file of full length, and the
+ * program goes on: the signal that comes with the error is the program's end otherwise. One that
+ * waited before is the program's own.
+ */
 long system_write(int file, const void *text, size_t bytes)
 {
-        return system_call(SYS_write, file, (long)text, (long)bytes);
+        const uint64_t failures = (uint64_t)1 << (SIGPIPE - 1) | (uint64_t)1 << (SIGXFSZ - 1);
+        const struct {
+                int64_t seconds;
+                int64_t nanoseconds;
+        } at_once = {0, 0};
+        uint64_t before;
+        uint64_t waiting = 0;
+        uint64_t new;
+        long result;
+
+        /* A sandbox might end the process for these calls. */
+        if (system_entered_sandbox() ||
+            system_call_failed(system_call6(SYS_rt_sigprocmask, SIG_BLOCK, (long)&failures,
+                                            (long)&before, sizeof(before), 0, 0)))
+                return system_call(SYS_write, file, (long)text, (long)bytes);
+        system_call(SYS_rt_sigpending, (long)&waiting, sizeof(waiting), 0);
+        result = system_call(SYS_write, file, (long)text, (long)bytes);
+        new = failures & ~waiting;
+        if (result == -EPIPE || result == -EFBIG)
+                system_call6(SYS_rt_sigtimedwait, (long)&new, 0, (long)&at_once, sizeof(new), 0, 0);
+        signals_set(&before, NULL);
+        return result;
 }

@@ -118,8 +118,8 @@ KMEM_HIDDEN enum threads system_threads(void);
 KMEM_HIDDEN enum threads system_threads_asked(void);
 
 /*
- * write(2) that is no cancellation point and leaves errno alone. Returns bytes written, or
- * less than 0.
+ * write(2) that is no cancellation point, leaves errno alone, and sends no signal if it fails.
+ * Returns bytes written, or less than 0.
  */
 KMEM_HIDDEN long system_write(int file, const void *text, size_t bytes);
 

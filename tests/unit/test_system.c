@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -484,6 +486,48 @@ static void test_address_space_limit(void **state)
         run_in_child(child_limited);
 }
 
+static bool signal_waits(int number)
+{
+        sigset_t waiting;
+
+        return sigpending(&waiting) == 0 && sigismember(&waiting, number);
+}
+
+/* Lines of ours that cannot be written are no end of the program. */
+static int child_writes(void)
+{
+        const struct rlimit limit = {0, RLIM_INFINITY};
+        char path[] = "/tmp/kmem-system-XXXXXX";
+        int file = mkstemp(path);
+        sigset_t set;
+        int ends[2];
+
+        child_check(file >= 0 && unlink(path) == 0 && pipe(ends) == 0 && close(ends[0]) == 0);
+        signal(SIGPIPE, SIG_DFL);
+        signal(SIGXFSZ, SIG_DFL);
+        child_check(system_write(file, "x", 1) == 1);
+        child_check(system_write(ends[1], "x", 1) == -EPIPE);
+        child_check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        child_check(system_write(file, "x", 1) == -EFBIG);
+        child_check(sigprocmask(SIG_BLOCK, NULL, &set) == 0 && !sigismember(&set, SIGPIPE));
+        /* One that waited before is the program's own. */
+        sigemptyset(&set);
+        sigaddset(&set, SIGPIPE);
+        sigaddset(&set, SIGXFSZ);
+        child_check(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+        child_check(system_write(ends[1], "x", 1) == -EPIPE && !signal_waits(SIGPIPE));
+        raise(SIGPIPE);
+        child_check(system_write(ends[1], "x", 1) == -EPIPE && signal_waits(SIGPIPE));
+        child_check(system_write(file, "x", 1) == -EFBIG && !signal_waits(SIGXFSZ));
+        return 0;
+}
+
+static void test_failed_writes(void **state)
+{
+        (void)state;
+        run_in_child(child_writes);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -499,6 +543,7 @@ int main(void)
                 cmocka_unit_test(test_thread_numbers),
                 cmocka_unit_test(test_without_sys_and_proc),
                 cmocka_unit_test(test_address_space_limit),
+                cmocka_unit_test(test_failed_writes),
                 cmocka_unit_test(test_nodes_four),
                 cmocka_unit_test(test_nodes_sparse),
                 cmocka_unit_test(test_nodes_many),
