@@ -104,6 +104,7 @@ def test_a_failed_allocation_adds_up_its_nodes(tmp_path: Path) -> None:
     assert (fact.total.value, fact.total.how) == (67680 * 256, "computed")
     (line,) = notes(answer(reading.tables[0], Machine()))
     assert line.startswith("a: not even a single page was free")
+    assert "or, for a request that cannot wait (GFP_ATOMIC) or wants one node," in line
     assert "294 c free objects lie on other nodes" in line
     assert "group" not in line
 

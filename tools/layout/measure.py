@@ -121,8 +121,14 @@ def entered(library: Path, folder: Path, command: list[str]) -> set[int]:
     record.unlink(missing_ok=True)
     environment = dict(os.environ, PYTHONMALLOC="malloc", ENTERED_FILE=str(record))
     environment["LD_PRELOAD"] = f"{library} {folder / 'entered.so'}"
+    # In the folder, as the C library writes its gmon.out there.
     subprocess.run(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
     )
     return {int(line, 16) for line in record.read_text().split()}
 

@@ -41,7 +41,10 @@ def failed_line(cache: Cache) -> str:
     if least is None:
         asked = "no slab could be made"
     elif least == 0:
-        asked = "not even a single page was free for a slab, so memory as a whole was short"
+        asked = (
+            "not even a single page was free for a slab: memory as a whole was short, or, for a"
+            " request that cannot wait (GFP_ATOMIC) or wants one node, what it may take of it"
+        )
     else:
         asked = (
             f"no {1 << least} r pages in a row were free for a slab: memory may be split rather"
