@@ -17,6 +17,21 @@ from kmem.bench.timed import Sample
 
 start = partial(kmem, "bench", "start")
 
+# Has threads, and lives until it is shown to other processes.
+BUSY = """
+import threading
+import time
+
+threads = [threading.Thread(target=lambda: [str(n) for n in range(50000)]) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+time.sleep(0.5)
+kept = [str(n) for n in range(50000)]
+print(open("/proc/self/smaps").read())
+"""
+
 
 def run(seconds: float, peak_kib: int) -> Sample:
     return Sample(seconds, seconds, peak_kib * 1024, 70, 0)
@@ -78,12 +93,15 @@ def test_functions_put_in_front_are_there() -> None:
 @pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the functions in front were measured on x86-64"
 )
-def test_functions_behind_are_not_in_memory() -> None:
+@pytest.mark.parametrize(
+    "program", [("cat", "/proc/self/smaps"), ("/usr/bin/python3", "-S", "-c", BUSY)]
+)
+def test_functions_behind_are_not_in_memory(program: tuple[str, ...]) -> None:
     """They are a mapping of their own, which a program that allocates and frees does not read."""
     built = Path(__file__).resolve().parents[2] / "build" / "src"
     library = (built / "libkmem-malloc.so").resolve()
     shown = subprocess.run(
-        ["cat", "/proc/self/smaps"],
+        program,
         capture_output=True,
         text=True,
         check=True,
