@@ -207,7 +207,7 @@ static void add_json(struct text *text, const struct guard_event *event)
         text_add(text, "}\n");
 }
 
-/* The limit of file sizes is the program's, as a server's that may write no files any more. */
+/* A line that the program's limit of file sizes would cut is left out: readers could not read the next one. */
 static void write_file(const struct text *text)
 {
         struct stat status;

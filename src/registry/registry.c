@@ -32,7 +32,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #ifndef MADV_POPULATE_WRITE
@@ -146,9 +145,7 @@ static bool has_own_number(uint32_t user)
         const char *at = text;
         struct stat status;
 
-        if (refused(system_call6(SYS_newfstatat, AT_FDCWD, (long)"/dev/shm", (long)&status, 0, 0,
-                                 0)) ||
-            status.st_uid == 0)
+        if (file_status(-1, "/dev/shm", &status) || status.st_uid == 0)
                 return true;
         if (!file_read("/proc/self/uid_map", text, sizeof(text)))
                 return false;
@@ -199,25 +196,13 @@ static long create(long directory, const char *name)
         return system_call6(SYS_openat, directory, (long)name, flags, 0600, 0, 0);
 }
 
-/* A size beyond the limit would bring a signal, not only an error. */
-static bool may_have_size(void)
-{
-        struct {
-                uint64_t soft;
-                uint64_t hard;
-        } limit;
-
-        return refused(system_call6(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit, 0, 0)) ||
-               limit.soft >= region_bytes;
-}
-
 /*
  * The first @bytes are taken for good; a full file system refuses here instead of sending a signal
  * later.
  */
 static bool set_size(long file, size_t bytes)
 {
-        return may_have_size() &&
+        return file_limit_allows(region_bytes) &&
                !refused(system_call(SYS_ftruncate, file, (long)region_bytes, 0)) &&
                !refused(shared_file_take_space(file, 0, bytes));
 }

@@ -78,14 +78,14 @@ def points() -> list[str]:
     return [f"drawn {as_words(point)} seed={n} scale=0.05" for n, point in enumerate(drawn)]
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, lines: list[str]) -> Path:
     subprocess.run(
         ["meson", "setup", folder / "build", ROOT, "-Db_lundef=false", "-Dc_args=-pg -mfentry"],
         check=True,
         stdout=subprocess.DEVNULL,
     )
     library = folder / "build" / "src" / "libkmem-malloc.so"
-    names = {line.split()[0] for line in WORKLOADS + points()}
+    names = {line.split()[0] for line in lines}
     targets = ["libraries", *(f"bench/workloads/{name}" for name in sorted(names))]
     subprocess.run(
         ["ninja", "-C", folder / "build", *targets], check=True, stdout=subprocess.DEVNULL
@@ -141,11 +141,11 @@ def main() -> None:
     programs: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        library = build(folder)
+        lines = WORKLOADS + points()
+        library = build(folder, lines)
         symbols = functions(library)
         starts = [address for address, _ in symbols]
         workloads = folder / "build" / "bench" / "workloads"
-        lines = WORKLOADS + points()
         commands = [[str(workloads / line.split()[0]), *line.split()[1:]] for line in lines]
         for command in [STARTS, *commands, *PROGRAMS]:
             if not shutil.which(command[0]):

@@ -309,7 +309,8 @@ def debugging_of(facts: Sequence[Facts]) -> Debugging:
         compared += 1
         if named and fact.stride.value > named and not is_aligned(fact.stride.value):
             found.append((fact.name, fact.stride, Figure(named, "computed")))
-            extras += [fact.stride.value - named] * is_read
+            if is_read:
+                extras.append(fact.stride.value - named)
         elif fact.cache.debug and fact.stride.value - fact.real.value >= 2 * WORD_BYTES:
             found.append((fact.name, fact.stride, fact.real))
     how: How = "modelled"
