@@ -121,14 +121,8 @@ def entered(library: Path, folder: Path, command: list[str]) -> set[int]:
     record.unlink(missing_ok=True)
     environment = dict(os.environ, PYTHONMALLOC="malloc", ENTERED_FILE=str(record))
     environment["LD_PRELOAD"] = f"{library} {folder / 'entered.so'}"
-    # In the folder, as the C library writes its gmon.out there.
     subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=True,
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
     )
     return {int(line, 16) for line in record.read_text().split()}
 
@@ -141,6 +135,8 @@ def main() -> None:
     programs: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        # Where the C library writes its counts, of the build's own checks too.
+        os.environ["GMON_OUT_PREFIX"] = str(folder / "gmon")
         lines = WORKLOADS + points()
         library = build(folder, lines)
         symbols = functions(library)
