@@ -15,10 +15,15 @@ enum {
         CLASSES_MOST = 32,
         REST_LEAST = 1 << 20, /* bytes that a slot may have at rest in the smallest heap */
         REST_SHARE = 4,       /* of the heap, for all slots together */
-        COUNT_EACH = 8,       /* blocks beyond the bound until a full slot is counted again */
-        LOOK_EACH = 4,        /* counts that a class begins until a block is looked at */
-        LOOKED_SHARE = 4,     /* of what a look finds less than those before */
-        COUNTED_SHIFT = 3,    /* the least part of its size that a block counts for */
+
+        /* While the program has one thread: nobody else waits for the free pages, so the way to them is short. */
+        ALONE_LEAST = 256 << 10,
+        ALONE_SHARE = 16,
+
+        COUNT_EACH = 8,    /* blocks beyond the bound until a full slot is counted again */
+        LOOK_EACH = 4,     /* counts that a class begins until a block is looked at */
+        LOOKED_SHARE = 4,  /* of what a look finds less than those before */
+        COUNTED_SHIFT = 3, /* the least part of its size that a block counts for */
 };
 
 static struct kmem_cache *classes_of_pages[CLASSES_MOST];
@@ -95,11 +100,20 @@ static bool rest_in_full(struct kmem_cache *cache, struct slot *slot)
         return rests;
 }
 
+/* The bytes that a slot may have at rest (REST-1). */
+static int64_t rest_bound(void)
+{
+        bool alone = system_threads() == THREADS_ONE;
+        uint64_t slots = max_of(slots_made_count(), 1u);
+        uint64_t heap_bytes = load_relaxed(&heap.accessible_bytes);
+        uint64_t share = heap_bytes / (alone ? ALONE_SHARE : REST_SHARE) / slots;
+
+        return (int64_t)max_of(share, (uint64_t)(alone ? ALONE_LEAST : REST_LEAST));
+}
+
 bool rest_count(struct kmem_cache *cache, struct slot *slot, const void *block)
 {
-        uint64_t slots = max_of(slots_made_count(), 1u);
-        uint64_t share = load_relaxed(&heap.accessible_bytes) / REST_SHARE / slots;
-        int64_t most = (int64_t)max_of(share, (uint64_t)REST_LEAST);
+        int64_t most = rest_bound();
         uint32_t count = load_acquire(&nr_classes_of_pages);
         int64_t bytes;
         bool rests;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Free blocks of the classes of pages rest in a slot's sheaves and stocks, within a bound of bytes:
- * a sheaf bounds its objects, but a few blocks of each of 24 classes are many megabytes.
+ * a sheaf bounds its objects, but a few blocks of each of 24 classes are many megabytes. The bound is lower
+ * while the program has a single thread, whose way to the free pages nobody else holds up.
  *
  * REST-1  A slot's budget is the bytes that may still come to rest before they are counted anew. What
  *         comes takes its size off the budget: a freed block, and a sheaf from slabs or from another

@@ -1502,6 +1502,47 @@ static void have_two_threads(void)
         check_equal(pthread_create(&thread, NULL, wait_for_ever, NULL), 0);
 }
 
+/* Whether blocks that come to rest are soon counted by this bound. A count may precede the heap's growth. */
+static bool is_counted_by(uint64_t share, uint64_t least)
+{
+        enum { ROUNDS = 100 };
+        struct kmem_cache *cache = class_cache_paged(160 << 10);
+
+        for (unsigned int i = 0; i < ROUNDS; i++) {
+                uint64_t slots = max_of(slots_made_count(), 1u);
+
+                burst_of_blocks(cache, true);
+                if (slot_current()->rest_most ==
+                    (int64_t)max_of(heap.accessible_bytes / share / slots, least))
+                        return true;
+        }
+        return false;
+}
+
+/* REST-1: while the program has one thread, a quarter as much rests. */
+static void child_rest_alone(void)
+{
+        stay_on_this_cpu();
+        check_equal(system_threads(), THREADS_ONE);
+        check(is_counted_by(16, 256 << 10));
+        have_two_threads();
+        check(is_counted_by(4, 1 << 20));
+}
+
+static void blocks_of_pages_rest_alone(void **state)
+{
+        const char *own = getenv("KMEM_OPTIONS");
+        const struct kmem_cache *cache;
+
+        skip_without_classes_of_pages();
+        cache = class_cache_paged(160 << 10);
+        if (cache_is_closed(cache) || cache->sheaf_capacity < 2 || !options.slot_cache_max)
+                skip_because("the class has no sheaves with room for a burst");
+        if (system_threads() == THREADS_UNKNOWN)
+                skip_because("libc does not say how many threads there are");
+        child_passes("rest_alone", own ? own : "");
+}
+
 /*
  * A heap that grows gets all classes while other threads allocate. Blocks from the few classes are
  * freed, resized and recognized as before.
@@ -1951,6 +1992,7 @@ int main(int argc, char **argv)
                 {"resting_beside_a_report", child_resting_beside_a_report},
                 {"grows_after_a_peak", child_grows_after_a_peak},
                 {"rest_untouched", child_rest_untouched},
+                {"rest_alone", child_rest_alone},
                 {"realloc_appends", child_realloc_appends},
                 {"realloc_stays", child_realloc_stays},
                 {"realloc_grows", child_realloc_grows},
@@ -2001,6 +2043,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(blocks_of_pages_rest),
                 cmocka_unit_test(blocks_of_pages_in_use_rest),
                 cmocka_unit_test(blocks_of_pages_rest_untouched),
+                cmocka_unit_test(blocks_of_pages_rest_alone),
                 cmocka_unit_test(blocks_of_pages_in_bulk_rest),
                 cmocka_unit_test(grows_after_a_peak),
                 cmocka_unit_test(mallinfo_counts),
