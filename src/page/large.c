@@ -17,6 +17,7 @@
 #include "page/guarded.h"
 #include "page/huge.h"
 #include "page/kept.h"
+#include "page/purge.h"
 #include "page/reclaim.h"
 
 #include <string.h>
@@ -35,14 +36,16 @@ static struct page *large_page(const void *address)
 static void *heap_alloc(size_t pages, size_t align_pages, bool zero)
 {
         struct page *page = kept_take(pages, align_pages);
+        size_t fresh = 0;
 
         if (page && zero)
                 memset(page_address(page), 0, pages << PAGE_SHIFT);
         if (!page)
                 page = zero ? pages_alloc_zeroed(pages, align_pages)
-                            : pages_alloc_exact(pages, align_pages, NULL);
+                            : pages_alloc_exact(pages, align_pages, &fresh);
         if (!page)
                 return NULL;
+        pages_purge_in_return(page, fresh);
         page->state = pages;
         page->growth = GROWTH_NONE;
         /* Pairs with the load in large_page when a bad pointer is looked up. */

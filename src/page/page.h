@@ -209,9 +209,10 @@ KMEM_HIDDEN struct page *pages_alloc_many(size_t pages, size_t align_pages, int 
 /*
  * As with NODE_ANY, but exactly @count pages (1 or more, beyond a chunk too), aligned to
  * @align_pages (a power of two, at most CHUNK_PAGES). NULL also where only the last quarter of the
- * reservation is left, which is kept for slabs. Counted as large blocks, until pages_free_exact.
+ * reservation is left, which is kept for slabs. *fresh receives how many were never touched; it may be NULL. Counted as
+ * large blocks, until pages_free_exact.
  */
-KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
+KMEM_HIDDEN struct page *pages_alloc_exact(size_t count, size_t align_pages, size_t *fresh);
 /* As pages_alloc_exact, but the block reads as zero: only pages touched before are cleared. */
 KMEM_HIDDEN struct page *pages_alloc_zeroed(size_t count, size_t align_pages);
 /*

@@ -30,6 +30,7 @@ struct request {
         int node;                  /* or NODE_ANY */
         uint32_t limit;            /* the frontier does not grow beyond this page for them */
         bool *zero;                /* receives whether they read as zero, or NULL */
+        size_t *fresh;             /* receives how many were not touched, or NULL */
         bool one_object;           /* each block is for a single object (RUN-4) */
         bool large;                /* the block is counted as a large block */
         struct touched_bits *bits; /* receives the touched bits of up to BITS_PAGES pages as they
@@ -40,14 +41,15 @@ struct request {
 static struct page *block_make_locked(struct zone *zone, const struct request *request,
                                       uint32_t first)
 {
+        size_t fresh = request->count - touched_count_locked(first, request->count);
         struct page *page = page_at(first);
 
         if (request->zero)
-                *request->zero = touched_count_locked(first, request->count) == 0;
+                *request->zero = fresh == request->count;
+        if (request->fresh)
+                *request->fresh = fresh;
         if (zone->wanted_again < zone->given_back)
-                zone->wanted_again = min_of(zone->given_back,
-                                            zone->wanted_again + request->count -
-                                                    touched_count_locked(first, request->count));
+                zone->wanted_again = min_of(zone->given_back, zone->wanted_again + fresh);
         if (request->bits)
                 touched_copy_locked(first, request->count, request->bits);
         touched_set_locked(first, request->count);
@@ -237,7 +239,7 @@ struct page *pages_alloc_many(size_t pages, size_t align_pages, int node, unsign
         return blocks_alloc(pages, align_pages, node, count, one_object, NULL);
 }
 
-static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
+static struct page *exact_alloc(size_t count, size_t align_pages, size_t *fresh,
                                 struct touched_bits *bits)
 {
         const struct request request = {
@@ -246,7 +248,7 @@ static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
                 .blocks = 1,
                 .node = NODE_ANY,
                 .limit = load_relaxed(&frontier.large_limit),
-                .zero = zero,
+                .fresh = fresh,
                 .one_object = true,
                 .large = true,
                 .bits = bits,
@@ -257,9 +259,9 @@ static struct page *exact_alloc(size_t count, size_t align_pages, bool *zero,
                                                                       : range_alloc(&request);
 }
 
-struct page *pages_alloc_exact(size_t count, size_t align_pages, bool *zero)
+struct page *pages_alloc_exact(size_t count, size_t align_pages, size_t *fresh)
 {
-        return exact_alloc(count, align_pages, zero, NULL);
+        return exact_alloc(count, align_pages, fresh, NULL);
 }
 
 /* Clears the pages of a block that were touched. */
@@ -276,8 +278,8 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
         struct touched_bits bits;
         bool few = count <= BITS_PAGES;
         bool write_all = cleared_are_filled(count << PAGE_SHIFT);
-        bool zero;
-        struct page *page = exact_alloc(count, align_pages, &zero, few ? &bits : NULL);
+        size_t fresh;
+        struct page *page = exact_alloc(count, align_pages, &fresh, few ? &bits : NULL);
 
         if (!page)
                 return NULL;
@@ -288,9 +290,9 @@ struct page *pages_alloc_zeroed(size_t count, size_t align_pages)
          */
         if (write_all)
                 memset(page_address(page), 0, count << PAGE_SHIFT);
-        else if (!zero && few)
+        else if (fresh < count && few)
                 clear_touched(page, count, &bits);
-        else if (!zero)
+        else if (fresh < count)
                 cleared_make_zero(page_address(page), count);
         cleared_given(page_address(page), count << PAGE_SHIFT, write_all);
         return page;

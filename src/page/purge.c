@@ -6,6 +6,12 @@
  * threads allocate meanwhile. A single thread purges at a time, in whichever zone (purge_lock); for
  * the others pages_purge_due then has nothing to do.
  *
+ * PURGE-1  A large block takes pages that were never touched if no run of touched ones is long enough. Those would stay
+ *          resident beside it for purge_delay, and the program's peak is mostly then. So as many of them go back at
+ *          once, beyond an eighth of the pages in use. A program that replaces such blocks all the time will want them
+ *          again, so no more than 16 MiB go back this way in the time of ten delays. With several threads none do:
+ *          others may want the pages, and wait while the system takes them from every CPU's table.
+ *
  * Time comes from freed pages (zone.h). Lists are nearly sorted by it, the oldest at the
  * tail; where they are not, a run waits a delay longer.
  */
@@ -25,6 +31,12 @@ enum {
         PENDING_PAGES = 16, /* freed and handed out until the next look if more is due */
         JUDGED_PAGES = 512, /* given back before the delay is judged */
         LONGEST = 16,       /* times the option's delay */
+
+        /* PURGE-1 */
+        RETURN_LEAST = 256,  /* untouched pages of a block, for which others go back */
+        RETURN_PAGES = 4096, /* 16 MiB, */
+        RETURN_DELAYS = 10,  /* in so many delays */
+        KEPT_SHARE = 8,      /* of the pages in use, not given back in return */
 };
 
 struct lock purge_lock;
@@ -167,6 +179,14 @@ static void delay_judge_locked(struct zone *zone, uint64_t now)
         zone->given_back = zone->wanted_again = 0;
 }
 
+/* For the next judgement of the delay. */
+static void count_given_back_locked(struct zone *zone, const struct purged *purged, uint64_t now)
+{
+        if (!zone->given_back)
+                zone->judge_from = now;
+        zone->given_back += purged->pages;
+}
+
 /*
  * A pass over the runs of @pages_min and more, for at most @most pages; returns how many pages it
  * gave back.
@@ -190,13 +210,51 @@ static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min, 
                               min_of(2 * zone_delay_ms(zone), options.purge_delay * LONGEST));
         if (run)
                 store_relaxed(&zone->moved_since_check, (size_t)CHECK_PAGES - PENDING_PAGES);
-        if (!zone->given_back)
-                zone->judge_from = now;
-        zone->given_back += purged.pages;
+        count_given_back_locked(zone, &purged, now);
         store_relaxed(&zone->purge_at, run ? now + 1 : next_due_locked(zone, zone_delay_ms(zone)));
         zone_drop_changed(zone);
         lock_drop(&purge_lock);
         return purged.pages;
+}
+
+/* How many pages may go back in return for @fresh ones, after @returned others (PURGE-1). */
+static size_t return_most_locked(const struct zone *zone, size_t fresh, size_t returned)
+{
+        size_t used = zone->chunks * (size_t)CHUNK_PAGES - zone->free_pages - zone->limbo_pages;
+        size_t kept = used / KEPT_SHARE;
+
+        if (zone->free_touched_pages <= kept || returned >= RETURN_PAGES)
+                return 0;
+        fresh = min_of(fresh, zone->free_touched_pages - kept);
+        return min_of(fresh, RETURN_PAGES - returned);
+}
+
+void pages_purge_in_return(const struct page *block, size_t fresh)
+{
+        static uint64_t since_ms; /* both under purge_lock */
+        static size_t returned;
+        struct zone *zone = &zones[block->node];
+        size_t pages_min = max_of(least_pages(), (size_t)PURGE_PAGES);
+        struct purged purged = {0};
+        struct page *run = NULL;
+        uint64_t now;
+        size_t most;
+
+        if (fresh < RETURN_LEAST || system_threads() != THREADS_ONE || !lock_try(&purge_lock))
+                return;
+        now = system_time_ms();
+        lock_take(&zone->lock);
+        if (now - since_ms >= RETURN_DELAYS * zone_delay_ms(zone)) {
+                since_ms = now;
+                returned = 0;
+        }
+        most = return_most_locked(zone, fresh, returned);
+        while (tried(&purged) < most && (run = run_due_locked(zone, pages_min, now)))
+                run_purge_locked(zone, run, most, now + 1, &purged);
+        returned += tried(&purged);
+        count_given_back_locked(zone, &purged, now);
+        zone_drop_changed(zone);
+        lock_drop(&purge_lock);
 }
 
 uint64_t pages_delay_ms(void)

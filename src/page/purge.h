@@ -13,6 +13,12 @@
  */
 extern KMEM_HIDDEN struct lock purge_lock;
 
+/*
+ * A large block has @fresh pages that were never touched: in a program of one thread free pages may go back to the system
+ * in return (PURGE-1). No zone's lock is held.
+ */
+KMEM_HIDDEN void pages_purge_in_return(const struct page *block, size_t fresh);
+
 /* Returns when no purge that was under way is still under way; no zone's lock is held. */
 KMEM_HIDDEN void purge_wait(void);
 

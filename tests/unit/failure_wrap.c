@@ -99,7 +99,7 @@ unsigned int __real_metadata_alloc_many(void **blocks, unsigned int count, size_
 struct page *__real_pages_alloc(unsigned int order, int node, bool *zero);
 struct page *__real_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
                                      bool one_object);
-struct page *__real_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
+struct page *__real_pages_alloc_exact(size_t count, size_t align_pages, size_t *fresh);
 struct page *__real_pages_alloc_zeroed(size_t count, size_t align_pages);
 bool __real_pages_resize(struct page *page, size_t count, size_t new_count);
 void *__real_system_reserve(size_t bytes);
@@ -113,7 +113,7 @@ unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_
 struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero);
 struct page *__wrap_pages_alloc_many(size_t pages, size_t align, int node, unsigned int count,
                                      bool one_object);
-struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
+struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, size_t *fresh);
 struct page *__wrap_pages_alloc_zeroed(size_t count, size_t align_pages);
 bool __wrap_pages_resize(struct page *page, size_t count, size_t new_count);
 void *__wrap_system_reserve(size_t bytes);
@@ -148,10 +148,10 @@ struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
         return fails("pages_alloc") ? NULL : __real_pages_alloc(order, node, zero);
 }
 
-struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, bool *zero)
+struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, size_t *fresh)
 {
         return fails("pages_alloc_exact") ? NULL
-                                          : __real_pages_alloc_exact(count, align_pages, zero);
+                                          : __real_pages_alloc_exact(count, align_pages, fresh);
 }
 
 struct page *__wrap_pages_alloc_zeroed(size_t count, size_t align_pages)

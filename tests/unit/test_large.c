@@ -93,6 +93,27 @@ static bool is_zero(const void *block, size_t bytes)
         return any == 0;
 }
 
+/* A block that is longer than the free pages side by side has as many of them given back, but for an eighth (PURGE-1). */
+static void test_pages_in_return(void **state)
+{
+        const size_t bytes = 8 * MIB;
+        char *first, *wall, *second;
+
+        (void)state;
+        skip_on_larger_pages();
+        if (system_threads() != THREADS_ONE)
+                skip_because("libc does not say that there is a single thread");
+        system_wrap.now_ms += 10 * pages_delay_ms();
+        first = large_alloc(bytes, 1, false);
+        wall = large_alloc(2 * MIB, 1, false);
+        large_free(first);
+        second = large_alloc(bytes + PAGE_SIZE, 1, false);
+        assert_non_null(second);
+        assert_in_range(pages_free_touched() << PAGE_SHIFT, 0, (bytes + 3 * MIB) / 8);
+        large_free(wall);
+        large_free(second);
+}
+
 static void test_sizes(void **state)
 {
         const size_t sizes[] = {0,       1,       4095,         4096,     4097,         100000,
@@ -1056,6 +1077,7 @@ int main(void)
                 cmocka_unit_test_setup(test_kept_mappings_yield_to_growth, start),
                 cmocka_unit_test_setup(test_kept_mappings_yield_to_two_at_once, start),
                 cmocka_unit_test_setup(test_sizes, start),
+                cmocka_unit_test_setup(test_pages_in_return, start),
                 cmocka_unit_test_setup(test_freed_last, start),
                 cmocka_unit_test_setup(test_freed_last_grown_over, start),
                 cmocka_unit_test_setup(test_freed_last_joins_others, start),

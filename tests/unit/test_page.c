@@ -48,7 +48,8 @@ static int heap_start(void **state)
 static struct page *alloc_zero_checked(size_t count, size_t align, unsigned int order, bool exact)
 {
         bool zero = false;
-        struct page *page = exact ? pages_alloc_exact(count, align, &zero)
+        size_t fresh = 0;
+        struct page *page = exact ? pages_alloc_exact(count, align, &fresh)
                                   : pages_alloc(order, NODE_ANY, &zero);
 
         if (!page)
@@ -60,7 +61,7 @@ static struct page *alloc_zero_checked(size_t count, size_t align, unsigned int 
         assert_int_equal(page->prev, 0);
         assert_int_equal(page->slot, 0);
         assert_int_equal(page_number(page) % align, 0);
-        if (zero)
+        if (zero || fresh == count)
                 assert_true(range_is_zero(page_address(page), count << PAGE_SHIFT));
         return page;
 }
@@ -492,7 +493,7 @@ static void test_touched_first(void **state)
 {
         struct page *all = pages_alloc_exact(300, 1, NULL);
         struct page *page;
-        bool zero;
+        size_t fresh;
 
         (void)state;
         skip_on_larger_pages();
@@ -505,11 +506,11 @@ static void test_touched_first(void **state)
         model_drop(all + 270, 9, 1);
         pages_free(all + 270, 9);
         model_check_all();
-        assert_ptr_equal(page = pages_alloc_exact(5, 1, &zero), all + 270);
-        assert_false(zero);
+        assert_ptr_equal(page = pages_alloc_exact(5, 1, &fresh), all + 270);
+        assert_int_equal(fresh, 0);
         model_take(page, 5, 1);
-        page = pages_alloc_exact(5, 1, &zero);
-        assert_true(zero);
+        page = pages_alloc_exact(5, 1, &fresh);
+        assert_int_equal(fresh, 5);
         model_take(page, 5, 1);
         model_check_all();
 }
@@ -571,6 +572,77 @@ static void test_purge_in_calls(void **state)
                         pages_free(pages_alloc_exact(1, 1, NULL), 1);
         }
         assert_int_in_range(zones[0].free_touched_pages, 0, PENDING);
+        model_check_all();
+}
+
+/*
+ * PURGE-1: frees a run, makes a block that is longer and so lies on pages that were never touched, and checks that as
+ * many others go back, but for an eighth of the pages in use, and @room at most. Returns how many went.
+ */
+static size_t returned_for(size_t pages, size_t room)
+{
+        struct page *run = pages_alloc_exact(pages - 1, 1, NULL);
+        const struct zone *zone = &zones[0];
+        size_t fresh, touched, spare, used;
+        struct page *block;
+
+        model_take(pages_alloc_exact(1, 1, NULL), 1, 1); /* the run stays alone */
+        pages_free(run, pages - 1);
+        block = pages_alloc_exact(pages, 1, &fresh);
+        assert_int_equal(fresh, pages);
+        model_take(block, pages, 1);
+        touched = zone->free_touched_pages;
+        used = zone->chunks * (size_t)CHUNK_PAGES - zone->free_pages;
+        spare = touched - min_of(touched, used / 8);
+        pages_purge_in_return(block, fresh);
+        spare = min_of(spare, pages);
+        assert_int_equal(touched - zone->free_touched_pages, min_of(spare, room));
+        model_check_all();
+        return touched - zone->free_touched_pages;
+}
+
+static void *ends_at_once(void *argument)
+{
+        return argument;
+}
+
+static void test_purge_in_return(void **state)
+{
+        enum { PAGES = 3000, ROOM = 4096, LEAST = 256 };
+        struct page *block;
+        size_t room = ROOM;
+        pthread_t thread;
+        size_t touched;
+        uint64_t start;
+
+        (void)state;
+        skip_on_larger_pages();
+        if (system_threads() != THREADS_ONE)
+                skip_because("libc does not say that there is a single thread");
+        start = system_wrap.now_ms += 10 * pages_delay_ms();
+        for (int i = 0; i < 4; i++)
+                room -= returned_for(PAGES, room);
+        assert_int_equal(room, 0);
+        /* Ten delays later 16 MiB may go back again. What is older than one went back unasked. */
+        system_wrap.now_ms += pages_delay_ms();
+        purge_all_due();
+        system_wrap.now_ms = start + 10 * pages_delay_ms() - 1;
+        assert_int_equal(returned_for(PAGES, 0), 0);
+        system_wrap.now_ms += 1;
+        assert_int_not_equal(returned_for(PAGES, ROOM), 0);
+        /* Not for few pages, nor beside other threads. */
+        block = pages_alloc_exact(2 * PAGES, 1, NULL);
+        pages_free(block + 1, 2 * PAGES - 1);
+        model_take(block, 1, 1);
+        touched = zones[0].free_touched_pages;
+        pages_purge_in_return(block, LEAST - 1);
+        assert_int_equal(zones[0].free_touched_pages, touched);
+        pages_purge_in_return(block, LEAST);
+        assert_int_equal(zones[0].free_touched_pages, touched - LEAST);
+        assert_int_equal(pthread_create(&thread, NULL, ends_at_once, NULL), 0);
+        pthread_join(thread, NULL);
+        pages_purge_in_return(block, LEAST);
+        assert_int_equal(zones[0].free_touched_pages, touched - LEAST);
         model_check_all();
 }
 
@@ -1320,6 +1392,7 @@ int main(void)
                 cmocka_unit_test_setup(test_purge_of_a_run_in_use, heap_start),
                 cmocka_unit_test_setup(test_purge_in_passes, heap_start),
                 cmocka_unit_test_setup(test_purge_in_calls, heap_start),
+                cmocka_unit_test_setup(test_purge_in_return, heap_start),
                 cmocka_unit_test_setup(test_delay_follows_the_need, heap_start),
                 cmocka_unit_test_setup(test_huge_pages, heap_start),
                 cmocka_unit_test_setup(test_mappings_stay_few, heap_start),

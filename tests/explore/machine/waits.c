@@ -20,8 +20,8 @@ struct page *__wrap_pages_alloc_many(size_t pages, size_t align_pages, int node,
                                      bool one_object);
 struct page *__real_pages_alloc_many(size_t pages, size_t align_pages, int node, unsigned int count,
                                      bool one_object);
-struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
-struct page *__real_pages_alloc_exact(size_t count, size_t align_pages, bool *zero);
+struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, size_t *fresh);
+struct page *__real_pages_alloc_exact(size_t count, size_t align_pages, size_t *fresh);
 void *__wrap_metadata_alloc(size_t bytes);
 void *__real_metadata_alloc(size_t bytes);
 unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes);
@@ -78,11 +78,11 @@ struct page *__wrap_pages_alloc_many(size_t pages, size_t align_pages, int node,
         return __real_pages_alloc_many(pages, align_pages, node, count, one_object);
 }
 
-struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, bool *zero)
+struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, size_t *fresh)
 {
         if (search_refuses(PLACE("pages_alloc_exact()")))
                 return NULL;
-        return __real_pages_alloc_exact(count, align_pages, zero);
+        return __real_pages_alloc_exact(count, align_pages, fresh);
 }
 
 void *__wrap_metadata_alloc(size_t bytes)
