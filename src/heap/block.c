@@ -525,20 +525,33 @@ static size_t with_room(const void *block, size_t old, size_t size)
                        : size_to_move_to(old, size, HUGE_BYTES - PAGE_SIZE);
 }
 
+/* A block that @size bytes move to, of @wanted bytes if there is memory for so many. */
+static void *alloc_to_move(enum class_table table, size_t wanted, size_t size, const void *site)
+{
+        void *moved;
+
+        if (wanted <= class_bytes_max()) {
+                moved = block_alloc(table, wanted, false, site);
+        } else {
+                moved = recorded(accounted_large_alloc(wanted, PAGE_SIZE, 0), wanted, site);
+                if (moved)
+                        large_set_growth(moved, wanted > size ? GROWTH_HAS_ROOM : GROWTH_MOVED);
+        }
+        if (unlikely(!moved) && wanted > size)
+                return alloc_to_move(table, size, size, site);
+        return moved;
+}
+
 static void *resize_by_copy(enum class_table table, void *block, size_t old, size_t size,
                             const void *site)
 {
         size_t wanted = table == CLASS_MALLOC && size > old && !is_recording()
                                 ? with_room(block, old, size)
                                 : size;
-        void *moved = wanted > class_bytes_max()
-                              ? recorded(accounted_large_alloc(wanted, PAGE_SIZE, 0), wanted, site)
-                              : block_alloc(table, wanted, false, site);
+        void *moved = alloc_to_move(table, wanted, size, site);
 
         /* The failure may be NULL plus a header, if slob_compat=2.6.24; then nothing is copied. */
         if (!ZERO_OR_NULL_PTR(moved)) {
-                if (wanted > class_bytes_max())
-                        large_set_growth(moved, wanted > size ? GROWTH_HAS_ROOM : GROWTH_MOVED);
                 memcpy(moved, block, min_of(old, size));
                 free_moved(block, "realloc", site);
         }

@@ -378,6 +378,31 @@ static void child_realloc_stays(void)
         check(is_filled(block, 6, 1 << 20));
 }
 
+/* A block that has moved once gets room to grow when it moves again, but needs none. */
+static void child_realloc_without_room(void)
+{
+        enum { BYTES = 1200 << 10, STEP = 100 << 10 };
+        struct kmem_group_stats now, with_other;
+        char *block = malloc(hide(BYTES));
+        void *behind = malloc(hide(BYTES));
+        size_t size;
+
+        check(block != NULL && behind != NULL);
+        block = realloc(block, BYTES + STEP);
+        check(block != NULL && malloc(hide(BYTES + STEP)) != NULL);
+        size = malloc_usable_size(block);
+        memset(block, 6, size);
+        kmem_group_stats(NULL, &now);
+        behind = malloc(hide(size + STEP));
+        kmem_group_stats(NULL, &with_other);
+        free(behind);
+        check_equal(kmem_group_set_limit(NULL, with_other.bytes), 0);
+        block = realloc(block, size + STEP);
+        check(block != NULL && is_filled(block, 6, size));
+        kmem_group_stats(NULL, &with_other);
+        check(with_other.bytes - now.bytes < 2 * STEP);
+}
+
 /*
  * A block that grows in small steps, with other blocks in its way, moves a few times only, and leaves its room where it
  * shrinks.
@@ -430,6 +455,7 @@ static void realloc_grows_with_room(void **state)
 static void realloc_stays(void **state)
 {
         child_passes("realloc_stays", "memory_limit=8M");
+        child_passes("realloc_without_room", "memory_limit=400M");
 }
 
 static void frees_are_interchangeable(void **state)
@@ -1995,6 +2021,7 @@ int main(int argc, char **argv)
                 {"rest_alone", child_rest_alone},
                 {"realloc_appends", child_realloc_appends},
                 {"realloc_stays", child_realloc_stays},
+                {"realloc_without_room", child_realloc_without_room},
                 {"realloc_grows", child_realloc_grows},
                 {"zeroed_by_use", child_zeroed_by_use},
                 {"zeroed_by_new_use", child_zeroed_by_new_use},
