@@ -283,7 +283,7 @@ void *kcalloc(size_t count, size_t size, gfp_t flags) __attribute__((malloc, all
 
 /*
  * kmalloc and its family with a preferred node, as kmem_cache_alloc_node. Blocks too large for a
- * size class lie wherever there is memory.
+ * size class, and with protect=hardened all blocks, lie wherever there is memory.
  */
 void *kmalloc_node(size_t size, gfp_t flags, int node) __attribute__((malloc, alloc_size(1)));
 void *kzalloc_node(size_t size, gfp_t flags, int node) __attribute__((malloc, alloc_size(1)));

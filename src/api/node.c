@@ -6,6 +6,8 @@
 #include "heap/accounted.h"
 #include "api/owner.h"
 
+#include "engines/hardened/hardened.h"
+
 #include <string.h>
 
 /*
@@ -47,10 +49,13 @@ KMEM_PUBLIC void *kmem_cache_alloc_lru(struct kmem_cache *cache, struct list_lru
         return kmem_cache_alloc(cache, flags);
 }
 
-/* The cache that serves kmalloc of a size; NULL for large blocks, or without memory. */
+/*
+ * The cache that serves kmalloc of a size; NULL for large and hardened blocks, which have no wish for a node, or
+ * without memory.
+ */
 static struct kmem_cache *kmalloc_cache(size_t size, gfp_t flags)
 {
-        if (!heap_ready() || size == 0 || size > class_bytes_max())
+        if (!heap_ready() || size == 0 || size > class_bytes_max() || hardened_is_on())
                 return NULL;
         return wants_account(flags) ? class_cache_accounted(size)
                                     : class_cache(CLASS_KMALLOC, size);

@@ -525,12 +525,15 @@ static size_t with_room(const void *block, size_t old, size_t size)
                        : size_to_move_to(old, size, HUGE_BYTES - PAGE_SIZE);
 }
 
-/* A block that @size bytes move to, of @wanted bytes if there is memory for so many. */
+/*
+ * A block that @size bytes move to, of @wanted bytes if there is memory for so many. Hardened blocks are made large
+ * elsewhere: a plain one would be unknown to the calls for blocks of that heap.
+ */
 static void *alloc_to_move(enum class_table table, size_t wanted, size_t size, const void *site)
 {
         void *moved;
 
-        if (wanted <= class_bytes_max()) {
+        if (wanted <= class_bytes_max() || hardened_is_on()) {
                 moved = block_alloc(table, wanted, false, site);
         } else {
                 moved = recorded(accounted_large_alloc(wanted, PAGE_SIZE, 0), wanted, site);

@@ -1653,8 +1653,40 @@ static void child_guarded_objects(void)
         kmem_cache_destroy(cache);
 }
 
+/* A named cache's object that grows becomes a hardened block, also a large one, and can grow again. */
+static void child_named_grows(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("named", 4000, 0, 0, NULL);
+        char *block = kmem_cache_alloc(cache, GFP_KERNEL);
+        struct hardened_counts counts;
+        bool known;
+
+        memset(block, 'k', 4000);
+        block = krealloc(block, LARGE, GFP_KERNEL);
+        check(block != NULL && !heap_contains(block));
+        check_equal(hardened_large_bytes(block, &known), LARGE);
+        block = krealloc(block, 10 * LARGE, GFP_KERNEL);
+        check(block != NULL && block[0] == 'k' && block[3999] == 'k');
+        kfree(block);
+        hardened_count(&counts);
+        check_equal(counts.large_blocks, 0);
+        kmem_cache_destroy(cache);
+}
+
+static void child_node_wishes(void)
+{
+        for (int node = -2; node <= 2; node++) {
+                void *block = kmalloc_node(100, GFP_KERNEL, node);
+
+                check(hardened_contains(block));
+                kfree(block);
+        }
+}
+
 static void combinations(void **state)
 {
+        child_passes("named_grows", options_used);
+        child_passes("node_wishes", "protect=hardened,numa_fake=2");
         child_passes("guarded_objects",
                      "protect=hardened,guard_sampling=1,sheaf_capacity=0,engine=slub,registry=off");
         child_prints("nothing_done", "protect=hardened,profile_interval=4096",
@@ -1747,6 +1779,8 @@ int main(int argc, char **argv)
                 CASE(sizes),
                 CASE(resizes),
                 CASE(named_caches),
+                CASE(named_grows),
+                CASE(node_wishes),
                 CASE(kmalloc_aligned),
                 CASE(named_twice),
                 CASE(threads),
