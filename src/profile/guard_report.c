@@ -16,6 +16,7 @@
 #include "machine/fault.h"
 #include "machine/file.h"
 #include "machine/message.h"
+#include "machine/syscall.h"
 #include "machine/system.h"
 
 #include <errno.h>
@@ -207,7 +208,10 @@ static void add_json(struct text *text, const struct guard_event *event)
         text_add(text, "}\n");
 }
 
-/* A line that the program's limit of file sizes would cut is left out: readers could not read the next one. */
+/*
+ * A line that the program's limit of file sizes would cut is left out, and of one that a full folder cuts the part is
+ * taken away: readers could not read the next one.
+ */
 static void write_file(const struct text *text)
 {
         struct stat status;
@@ -219,8 +223,9 @@ static void write_file(const struct text *text)
         if (file < 0)
                 return;
         if (file_status((int)file, NULL, &status) == 0 &&
-            file_limit_allows((uint64_t)status.st_size + text->used))
-                message_write((int)file, text->start, text->used);
+            file_limit_allows((uint64_t)status.st_size + text->used) &&
+            message_write((int)file, text->start, text->used))
+                system_call(SYS_ftruncate, file, status.st_size, 0);
         file_close(file);
 }
 

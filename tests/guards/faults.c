@@ -4,6 +4,7 @@
  * Every object of malloc is guarded if the options say so.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -83,6 +84,24 @@ static void small_overflow_without_files(void)
         small_overflow();
         if (setrlimit(RLIMIT_FSIZE, &none) == 0)
                 small_overflow();
+}
+
+/* The folder of its file is full for a while; the last fault is at another byte. */
+static void small_overflows_on_full_disk(void)
+{
+        static const char page[4096];
+        int filler = open("/dev/shm/filler", O_WRONLY | O_CREAT, 0600);
+
+        small_overflow();
+        while (write(filler, page, sizeof(page)) > 0)
+                ;
+        for (int i = 0; i < 20; i++)
+                small_overflow();
+        if (ftruncate(filler, 0))
+                _exit(1);
+        allocate_here();
+        object[size + 1] = 1;
+        free_here();
 }
 
 static void handler(int number, siginfo_t *info, void *context)
@@ -181,6 +200,7 @@ int main(int argc, char **argv)
                 {"double_free", double_free},
                 {"small_overflow", small_overflow},
                 {"small_overflow_without_files", small_overflow_without_files},
+                {"small_overflows_on_full_disk", small_overflows_on_full_disk},
                 {"handler_later", handler_later},
                 {"handler_jumps", handler_jumps},
                 {"sent", sent},

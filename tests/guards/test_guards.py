@@ -106,6 +106,30 @@ def test_small_overflow_where_no_file_may_be_written() -> None:
     assert len(listed(process)) == 1
 
 
+def test_small_overflows_on_a_full_disk() -> None:
+    """The part of a line that a full /dev/shm takes does not hide the lines behind it."""
+    if not FAULTS.exists():
+        pytest.skip(f"{FAULTS} is not built")
+    script = (
+        "mount -t tmpfs -o size=2m none /dev/shm || exit 77\n"
+        '"$0" run --guards=1 --set "$1" -- "$2" small_overflows_on_full_disk 100 >&2\n'
+        '"$0" guards --all --json'
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, KMEM, EVERY, FAULTS],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("no file system can be mounted here")
+    assert done.stderr.count("kmem: overflow: an earlier write") == 22, done.stderr
+    places = [fault["where"] for fault in json.loads(done.stdout)]
+    assert 1 < len(places) < 22
+    assert set(places[:-1]) == {"1 bytes behind the end"}
+    assert places[-1] == "2 bytes behind the end"
+
+
 def test_handler_that_is_set_later() -> None:
     _, done = run_case("handler_later")
     assert done.returncode == 3, done.stderr
