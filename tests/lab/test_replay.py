@@ -263,6 +263,34 @@ def test_one_name_with_two_sizes_is_two_caches(tmp_path: Path) -> None:
     assert [cache["name"] for cache in document["caches"]] == ["UDP", "UDP:1200"]
 
 
+def test_many_sizes_of_a_name(tmp_path: Path) -> None:
+    """Each size of each name is a cache of its own, however often it comes."""
+    sizes = [8 * size for size in range(1, 1001)]
+    rows = [
+        event(0, tr.ALLOC, i, sizes[i // 2 % 1000], cache=2 + i % 2) for i in range(4 * len(sizes))
+    ]
+    document = replay_trace(tmp_path, trace_of(rows, ["one", "two"]))
+    names = [
+        name + again for again in ("", *(f":{n}" for n in sizes[1:])) for name in ("one", "two")
+    ]
+    assert [cache["name"] for cache in document["caches"]] == names
+    assert {cache["inuse"] for cache in document["caches"]} == {2}
+
+
+def test_more_sizes_of_a_name_than_caches(tmp_path: Path) -> None:
+    """The tool's time goes with the records, and not with their number times that of sizes."""
+    sizes, count = 65_000, 2_000_000
+    numbers = pl.int_range(count, eager=True)
+    given = 8 * (1 + numbers % sizes)
+    columns = dict.fromkeys(tr.COLUMNS, pl.repeat(0, count, eager=True))
+    columns |= {"object": numbers, "given": given, "cache": pl.repeat(2, count, eager=True)}
+    path = tmp_path / "one.ktrace"
+    tr.write_trace(path, tr.Trace(pl.DataFrame(columns), ["kmalloc", "?", "c"], ["?"], count, 1))
+    done = tool(path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "replay: cannot make cache c:" in done.stderr
+
+
 def test_copies_use_cpus_of_their_own(tmp_path: Path) -> None:
     """On the other CPU a free takes the slab's word from the CPU that has it."""
     rows = []

@@ -14,19 +14,21 @@
 
 enum { ALIGN_MOST = 4096 };
 
-/* The source of each stride of each cache, in a list that begins at the cache's id. */
+/* The source of a stride of a cache, in a table that is never more than half full. */
 struct stride {
         uint32_t given;
-        uint32_t source;
-        uint32_t next; /* number of the next stride, 0 for none */
+        uint32_t source; /* 0: the place is free; no stride has the first source */
+        uint16_t cache;
 };
+
+enum { STRIDE_SHIFT = 17, STRIDES = 1 << STRIDE_SHIFT };
+_Static_assert(STRIDES / 2 > UINT16_MAX, "half of the places are more than there can be sources");
 
 struct making {
         struct replay *replay;
         const struct trace *trace;
-        struct stride *strides; /* number 0 is not used */
-        uint32_t stride_count;
-        uint32_t *first_stride; /* by cache id */
+        struct stride *strides; /* STRIDES of them, by hash */
+        bool *has_stride;       /* by cache id */
         uint32_t *source_of;    /* by object id; 0 for objects that are not there */
         uint64_t *bytes_of;     /* by object id */
         uint32_t *place_of;     /* by object id */
@@ -62,24 +64,30 @@ static uint32_t add_source(struct replay *replay, const char *name, uint32_t giv
         return replay->source_count++;
 }
 
-/* The source of a stride of a cache, made if need be. */
+/*
+ * The source of a stride of a cache, made if need be. A cache may have as many strides as there can
+ * be sources, and all records ask, so a list of each cache's would take the square of their number.
+ */
 static uint32_t source_of_stride(struct making *making, uint16_t cache, uint32_t given)
 {
-        uint32_t *link = &making->first_stride[cache];
-        bool again = *link != 0;
+        uint64_t key = (uint64_t)cache << 32 | given;
+        uint64_t place = key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - STRIDE_SHIFT);
+        struct stride *stride = &making->strides[place];
 
-        for (; *link; link = &making->strides[*link].next)
-                if (making->strides[*link].given == given)
-                        return making->strides[*link].source;
-        *link = making->stride_count;
-        making->strides = need(
-                realloc(making->strides, (making->stride_count + 1) * sizeof(*making->strides)));
-        making->strides[making->stride_count] = (struct stride){
+        while (stride->source) {
+                if (stride->cache == cache && stride->given == given)
+                        return stride->source;
+                place = (place + 1) % STRIDES;
+                stride = &making->strides[place];
+        }
+        *stride = (struct stride){
                 .given = given,
-                .source =
-                        add_source(making->replay, making->trace->caches.name[cache], given, again),
+                .cache = cache,
+                .source = add_source(making->replay, making->trace->caches.name[cache], given,
+                                     making->has_stride[cache]),
         };
-        return making->strides[making->stride_count++].source;
+        making->has_stride[cache] = true;
+        return stride->source;
 }
 
 /* Whether no slab serves the size, with the present classes and engine. */
@@ -238,9 +246,8 @@ void replay_prepare(struct replay *replay, const struct trace *trace, enum place
         struct making making = {
                 .replay = replay,
                 .trace = trace,
-                .strides = need(malloc(sizeof(struct stride))),
-                .stride_count = 1,
-                .first_stride = need(calloc((size_t)trace->caches.count + 1, sizeof(uint32_t))),
+                .strides = need(calloc(STRIDES, sizeof(struct stride))),
+                .has_stride = need(calloc((size_t)trace->caches.count + 1, sizeof(bool))),
                 .source_of = need(calloc(objects, sizeof(uint32_t))),
                 .bytes_of = need(calloc(objects, sizeof(uint64_t))),
                 .place_of = need(calloc(objects, sizeof(uint32_t))),
@@ -259,7 +266,7 @@ void replay_prepare(struct replay *replay, const struct trace *trace, enum place
         make_caches(replay);
         make_steps(&making);
         free(making.strides);
-        free(making.first_stride);
+        free(making.has_stride);
         free(making.source_of);
         free(making.bytes_of);
         free(making.place_of);
