@@ -85,6 +85,7 @@ const char *message_error(int error)
                 {ELOOP, "Too many levels of symbolic links"},
                 {EUSERS, "Too many users"},
                 {EOPNOTSUPP, "Operation not supported"},
+                {ESTALE, "Stale file handle"},
                 {EDQUOT, "Disk quota exceeded"},
         };
 

@@ -32,18 +32,37 @@ long shared_file_take_space(long file, uint64_t offset, size_t bytes)
         return result;
 }
 
-void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *error)
+/* Notes which file the first part is of; a later part's is to be the same. 0, or less than 0. */
+static long know_file(long descriptor, bool first, struct shared_file *which)
+{
+        struct stat status;
+        int error = file_status((int)descriptor, NULL, &status);
+
+        if (error)
+                return -error;
+        if (first)
+                *which = (struct shared_file){.device = status.st_dev, .number = status.st_ino};
+        return which->device == status.st_dev && which->number == status.st_ino ? 0 : -ESTALE;
+}
+
+void *shared_file_map(const char *path, uint64_t offset, size_t bytes, struct shared_file *which,
+                      int *error)
 {
         long result = -EFBIG;
         long file;
 
         if (!file_limit_allows(offset + bytes))
                 goto failed;
-        /* A later part belongs to the file that was made: behind chroot the name may be free. */
+        /*
+         * A later part belongs to the file that was made: behind chroot the name may be free, or
+         * another file's, as after a rename. Nothing of that file may change.
+         */
         result = file = open_file(path, O_RDWR | (offset ? 0 : O_CREAT));
         if (system_call_failed(result))
                 goto failed;
-        result = shared_file_take_space(file, offset, bytes);
+        result = know_file(file, !offset, which);
+        if (!system_call_failed(result))
+                result = shared_file_take_space(file, offset, bytes);
         if (!system_call_failed(result))
                 result = system_call6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                                       file, (long)offset);

@@ -8,12 +8,20 @@
 
 #include "lang/compiler.h"
 
+/* Tells a file from others that get its name later. */
+struct shared_file {
+        uint64_t device;
+        uint64_t number;
+};
+
 /*
  * Maps a part of a file, shared, after space for all of it was taken, so that a full disk is an
  * error here and no signal later. @offset is a multiple of 64 KiB. For its first part the file is
- * made if it is not there. NULL with an errno in *error.
+ * made if it is not there, and *which is set; a later part is of that file, and ESTALE if another has
+ * the name. NULL with an errno in *error.
  */
-KMEM_HIDDEN void *shared_file_map(const char *path, uint64_t offset, size_t bytes, int *error);
+KMEM_HIDDEN void *shared_file_map(const char *path, uint64_t offset, size_t bytes,
+                                  struct shared_file *which, int *error);
 
 /*
  * Takes space for a part of an open file (fallocate); 0 or less than 0. A signal may interrupt the

@@ -32,6 +32,7 @@ bool record_on;
 
 static struct lock record_lock;
 static struct record_header *header;
+static struct shared_file raw_file; /* that has the header */
 /*
  * Mapped chunks; each entry written once, under record_lock (release), read without it (acquire).
  */
@@ -57,9 +58,12 @@ static void end_recording(int error)
                 return;
         store_relaxed(&ended, true);
         compare_swap(&header->ended, &none, (uint64_t)error);
-        message("record: %s: %s (error %d); expected room for more events; those of process %u "
-                "from here on are lost, and counted",
-                options.record, message_error(error), error, system_process_id());
+        message("record: %s: %s (error %d); expected %s; those of process %u from here on are "
+                "lost, and counted",
+                options.record, message_error(error), error,
+                error == ESTALE ? "the file that it began, for more events"
+                                : "room for more events",
+                system_process_id());
 }
 
 /* Maps the chunk that begins with a number that was drawn; NULL if that fails. */
@@ -78,7 +82,7 @@ static KMEM_NOINLINE struct record_event *map_chunk(uint64_t chunk)
         }
         if (fresh)
                 events = shared_file_map(options.record, RECORD_HEADER_BYTES + chunk * CHUNK_BYTES,
-                                         CHUNK_BYTES, &error);
+                                         CHUNK_BYTES, &raw_file, &error);
         if (!events)
                 end_recording(error);
         else if (fresh)
@@ -245,7 +249,7 @@ void record_start(void)
 {
         int error = 0;
 
-        header = shared_file_map(options.record, 0, RECORD_HEADER_BYTES, &error);
+        header = shared_file_map(options.record, 0, RECORD_HEADER_BYTES, &raw_file, &error);
         if (!header) {
                 message("record: cannot write %s: %s (error %d); expected a file that may be "
                         "written, on a disk with room; nothing is recorded of process %u",

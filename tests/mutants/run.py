@@ -96,6 +96,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ],
     ),
     "test_row_walk": (["unit/test_row_walk.c"], ["-lcmocka"]),
+    "test_shared_file": (["unit/test_shared_file.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_slab_tune": (
         ["unit/test_slab_tune.c", "unit/child.c", *WALKERS],
         ["-lcmocka", *(f"-Wl,--wrap=metadata_{call}" for call in ("alloc", "free"))],

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { OFFSET = 64 << 10, BYTES = 128 << 10 };
@@ -43,11 +44,13 @@ static void interrupted(void)
         char path[] = "/tmp/kmem-shared-XXXXXX";
         int file = mkstemp(path);
         pthread_t thread;
+        struct shared_file which;
         int descriptor;
         int error = 0;
         char *mapped;
 
         check(file >= 0);
+        check(shared_file_map(path, 0, OFFSET, &which, &error));
         descriptor = filter_calls(SYS_fallocate, ANY_ARGUMENT, SECCOMP_RET_USER_NOTIF);
         if (descriptor < 0) {
                 unlink(path);
@@ -55,7 +58,7 @@ static void interrupted(void)
                 exit(CHILD_SKIP);
         }
         check_equal(pthread_create(&thread, NULL, interrupt_calls, &descriptor), 0);
-        mapped = shared_file_map(path, OFFSET, BYTES, &error);
+        mapped = shared_file_map(path, OFFSET, BYTES, &which, &error);
         unlink(path);
         check_equal(error, 0);
         check_equal(pthread_join(thread, NULL), 0);
@@ -67,16 +70,46 @@ static void interrupted(void)
 static void test_later_part_makes_no_file(void **state)
 {
         char folder[] = "/tmp/kmem-shared-XXXXXX";
+        struct shared_file which = {0};
         char path[64];
         int error = 0;
 
         assert_non_null(mkdtemp(folder));
         snprintf(path, sizeof(path), "%s/file", folder);
-        assert_null(shared_file_map(path, OFFSET, BYTES, &error));
+        assert_null(shared_file_map(path, OFFSET, BYTES, &which, &error));
         assert_int_equal(error, ENOENT);
         assert_int_not_equal(access(path, F_OK), 0);
-        assert_non_null(shared_file_map(path, 0, BYTES, &error));
-        assert_non_null(shared_file_map(path, OFFSET, BYTES, &error));
+        assert_non_null(shared_file_map(path, 0, BYTES, &which, &error));
+        assert_non_null(shared_file_map(path, OFFSET, BYTES, &which, &error));
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(rmdir(folder), 0);
+}
+
+/* As after a rename: nothing of the file that has the name now may change. */
+static void test_later_part_goes_to_no_other_file(void **state)
+{
+        char folder[] = "/tmp/kmem-shared-XXXXXX";
+        struct shared_file which;
+        struct stat status;
+        char path[64];
+        char moved[64];
+        int error = 0;
+        FILE *other;
+
+        assert_non_null(mkdtemp(folder));
+        snprintf(path, sizeof(path), "%s/file", folder);
+        snprintf(moved, sizeof(moved), "%s/moved", folder);
+        assert_non_null(shared_file_map(path, 0, BYTES, &which, &error));
+        assert_int_equal(rename(path, moved), 0);
+        other = fopen(path, "w");
+        assert_true(other && fputs("words", other) >= 0);
+        assert_int_equal(fclose(other), 0);
+        assert_null(shared_file_map(path, OFFSET, BYTES, &which, &error));
+        assert_int_equal(error, ESTALE);
+        assert_int_equal(stat(path, &status), 0);
+        assert_int_equal(status.st_size, strlen("words"));
+        assert_int_equal(rename(moved, path), 0);
+        assert_non_null(shared_file_map(path, OFFSET, BYTES, &which, &error));
         assert_int_equal(unlink(path), 0);
         assert_int_equal(rmdir(folder), 0);
 }
@@ -131,6 +164,7 @@ int main(int argc, char **argv)
                                                      {"copied", copied}};
         const struct CMUnitTest tests[] = {cmocka_unit_test(test_interrupted),
                                            cmocka_unit_test(test_later_part_makes_no_file),
+                                           cmocka_unit_test(test_later_part_goes_to_no_other_file),
                                            cmocka_unit_test(test_copied)};
 
         child_main(argc, argv, children, sizeof(children) / sizeof(*children));
