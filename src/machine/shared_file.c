@@ -3,12 +3,13 @@
 #define _GNU_SOURCE
 #include "machine/shared_file.h"
 
+#include "lang/text.h"
 #include "machine/file.h"
 #include "machine/syscall.h"
+#include "machine/system.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #ifndef MADV_POPULATE_WRITE
@@ -130,13 +131,12 @@ static long copy(const char *from, const char *to)
 int shared_file_copy(const char *from, const char *to)
 {
         char beside[512];
-        size_t length = strlen(to);
         long error;
 
-        if (length + sizeof(".new") > sizeof(beside))
+        /* A name of its own: another thread may be writing its copy, and puts it in place. */
+        if (text_print(beside, sizeof(beside), "%s.new.%u", to, system_thread_id()) >=
+            sizeof(beside))
                 return ENAMETOOLONG;
-        memcpy(beside, to, length);
-        memcpy(beside + length, ".new", sizeof(".new"));
         error = copy(from, beside);
         if (!error)
                 error = error_of(system_call6(SYS_renameat2, AT_FDCWD, (long)beside, AT_FDCWD,

@@ -32,7 +32,8 @@ KMEM_HIDDEN long shared_file_take_space(long file, uint64_t offset, size_t bytes
 
 /*
  * Makes @to a copy of @from, which may be a file of the kernel. Returns 0 or an errno; then @to
- * stays as it was before, also on a full disk.
+ * stays as it was before, also on a full disk. Threads may copy to one place at once: the copy that
+ * is ready last stays.
  */
 KMEM_HIDDEN int shared_file_copy(const char *from, const char *to);
 

@@ -128,7 +128,7 @@ static void copied(void)
         check(mkdtemp(folder));
         snprintf(from, sizeof(from), "%s/from", folder);
         snprintf(to, sizeof(to), "%s/to", folder);
-        snprintf(beside, sizeof(beside), "%s/to.new", folder);
+        snprintf(beside, sizeof(beside), "%s/to.new.%d", folder, (int)gettid());
         for (unsigned int round = 0; round < 2; round++) {
                 file = fopen(from, "w");
                 check(file);
@@ -148,6 +148,53 @@ static void copied(void)
         check(unlink(from) == 0 && unlink(to) == 0 && rmdir(folder) == 0);
 }
 
+enum { COPIES = 200, WORDS = 10000 };
+
+struct copying {
+        char from[64];
+        char to[64];
+};
+
+static void *copy_often(void *argument)
+{
+        const struct copying *copying = argument;
+
+        for (unsigned int i = 0; i < COPIES; i++)
+                check_equal(shared_file_copy(copying->from, copying->to), 0);
+        return NULL;
+}
+
+/* A copy is whole whenever somebody looks, also when threads copy to one place. */
+static void test_copied_by_two_threads(void **state)
+{
+        char folder[] = "/tmp/kmem-shared-XXXXXX";
+        struct copying copying;
+        struct stat status;
+        pthread_t threads[2];
+        FILE *file;
+
+        assert_non_null(mkdtemp(folder));
+        snprintf(copying.from, sizeof(copying.from), "%s/from", folder);
+        snprintf(copying.to, sizeof(copying.to), "%s/to", folder);
+        file = fopen(copying.from, "w");
+        assert_non_null(file);
+        for (unsigned int i = 0; i < WORDS; i++)
+                fputs("word", file);
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(shared_file_copy(copying.from, copying.to), 0);
+        for (unsigned int i = 0; i < 2; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, copy_often, &copying), 0);
+        for (unsigned int i = 0; i < COPIES; i++) {
+                assert_int_equal(stat(copying.to, &status), 0);
+                assert_int_equal(status.st_size, WORDS * strlen("word"));
+        }
+        for (unsigned int i = 0; i < 2; i++)
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(unlink(copying.from), 0);
+        assert_int_equal(unlink(copying.to), 0);
+        assert_int_equal(rmdir(folder), 0);
+}
+
 static void test_copied(void **state)
 {
         child_passes("copied", NULL);
@@ -162,10 +209,10 @@ int main(int argc, char **argv)
 {
         static const struct child_case children[] = {{"interrupted", interrupted},
                                                      {"copied", copied}};
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_interrupted),
-                                           cmocka_unit_test(test_later_part_makes_no_file),
-                                           cmocka_unit_test(test_later_part_goes_to_no_other_file),
-                                           cmocka_unit_test(test_copied)};
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_interrupted), cmocka_unit_test(test_later_part_makes_no_file),
+                cmocka_unit_test(test_later_part_goes_to_no_other_file),
+                cmocka_unit_test(test_copied), cmocka_unit_test(test_copied_by_two_threads)};
 
         child_main(argc, argv, children, sizeof(children) / sizeof(*children));
         return cmocka_run_group_tests(tests, NULL, NULL);
