@@ -818,6 +818,18 @@ def test_damaged_text(lines: list[str], damage: list[tuple[int, bytes]]) -> None
         assert not trace.records["time"].diff().drop_nulls().cast(pl.Int64).lt(0).any()
 
 
+def test_as_many_names_as_ids_are_exported(tmp_path: Path) -> None:
+    """As many as there are ids, and more: those are in the file, but no record can have them."""
+    names = ["kmalloc", "?", *(f"cache {number}" for number in range(tr.CACHES_MOST))]
+    columns = {name: [0] for name in tr.COLUMNS} | {"cache": [tr.CACHES_MOST - 1]}
+    for count in (tr.CACHES_MOST, len(names)):
+        trace = tr.Trace(pl.DataFrame(columns), names[:count], ["?"], 1, 1)
+        tr.write_trace(tmp_path / "one.ktrace", trace)
+        done = kmem("export", tmp_path / "one.ktrace", "-o", tmp_path / "t.csv")
+        assert done.returncode == 0, done.stderr
+        assert pl.read_csv(tmp_path / "t.csv")["cache"].to_list() == [names[tr.CACHES_MOST - 1]]
+
+
 def test_export(tmp_path: Path) -> None:
     trace, _ = imported(tmp_path, FTRACE_61)
     for name, reader in (("t.parquet", pl.read_parquet), ("t.csv", pl.read_csv)):

@@ -135,13 +135,16 @@ class Trace:
 
     def named(self) -> pl.DataFrame:
         """The records with names in place of the ids of caches and sites."""
+        # A file may have more names of caches than there are ids; no record has these.
+        caches = self.caches[:CACHES_MOST]
         return self.records.with_columns(
             pl.col(column).replace_strict(
-                pl.Series(range(len(names)), dtype=self.records[column].dtype),
+                # Polars makes no range whose end, which is not in it, is beyond the type.
+                pl.Series(range(len(names))).cast(self.records[column].dtype),
                 pl.Series(names, dtype=pl.String),
                 return_dtype=pl.String,
             )
-            for column, names in (("cache", self.caches), ("site", self.sites))
+            for column, names in (("cache", caches), ("site", self.sites))
         )
 
 
