@@ -23,6 +23,8 @@ from traces import event, trace_of
 
 from kmem.common.errors import KmemError
 from kmem.traces import file as tr
+from kmem.tune.command import make_search
+from kmem.tune.replays import Replays
 from kmem.tune.space import (
     BY_ENGINE,
     COMMON,
@@ -459,6 +461,23 @@ def test_bad_input_is_named(tmp_path: Path, status: int, arguments: list[str], n
     (line,) = done.stderr.splitlines()
     assert line.startswith("kmem: ")
     assert named in line
+
+
+def test_a_trace_that_is_replaced_meanwhile(tmp_path: Path) -> None:
+    """Its figures would be in the study of the trace that was there before."""
+    path, other = tmp_path / "one.ktrace", tmp_path / "other.ktrace"
+    for file, size in ((path, 64), (other, 6400)):
+        tr.write_trace(file, trace_of([event(0, tr.ALLOC, 0, size)]))
+    nothing: Any = None
+    search = make_search(
+        [path], goal="both", seed=1, batch=1, options="", costs={},
+        machine=dict.fromkeys(("cpus", "nodes", "repeat")),
+    )  # fmt: skip
+    replays = Replays(search, nothing, nothing, [])
+    assert len(replays.replay("")["documents"]) == 1
+    other.replace(path)
+    with pytest.raises(KmemError, match=r"one\.ktrace: changed since the search began; expected"):
+        replays.replay("")
 
 
 def test_a_traces_name_may_be_any_bytes(tmp_path: Path) -> None:

@@ -39,6 +39,15 @@ def read_text(file: Path, what: str) -> str:
         raise KmemError(f"{what} {file}: byte {error.start}: expected text in UTF-8") from None
 
 
+def state_of(file: Path) -> tuple[int, ...] | None:
+    """A value that differs once the file was replaced or written to; None without a file."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def keep_owner(file: Path, successor: Path) -> None:
     """Give the new file the old file's owner and mode.
 

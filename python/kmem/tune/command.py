@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kmem.common.files import write_json
+from kmem.common.files import state_of, write_json
 from kmem.common.spread import waiting_threads
 from kmem.common.tree import build
 from kmem.replay.costs import ASSUMED, read_costs
@@ -37,10 +37,12 @@ def make_search(
     machine: Mapping[str, int | None],
     costs: Mapping[str, float],
 ) -> Search:
+    states = {file: state_of(file) for file in (*traces, TOOLS[4])}
     # The error has the file's name on this machine.
     programs = tuple(read_trace(trace).is_of_program for trace in traces)
     return Search(
         tuple(traces),
+        states,
         tuple(trace.read_bytes() for trace in traces),
         programs,
         TOOLS[4].read_bytes(),

@@ -70,6 +70,7 @@ class Replays:
         documents = []
         for trace in self.search.traces:
             done = run_program([TOOLS[4], trace, *self.search.arguments(options)])
+            self.search.check_unchanged()
             *messages, _ = done.messages.splitlines() or [""]
             if done.status < 0 or done.status > EXIT_OF_REPLAY:
                 # Killed, or not started: a missing library, too little memory.

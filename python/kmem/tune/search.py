@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kmem.common.errors import KmemError
+from kmem.common.files import state_of
 from kmem.replay.costs import ASSUMED
 from kmem.replay.derived import add_derived, memory_of, records_of
 from kmem.replay.tool import tool_arguments
@@ -25,6 +27,7 @@ class Search:
     """The subject of a search; all of it is in the name of the study."""
 
     traces: tuple[Path, ...]
+    states: Mapping[Path, tuple[int, ...] | None]  # of the traces and the tool as they were read
     contents: tuple[bytes, ...]
     programs: tuple[bool, ...]  # whether each is of a program, and not of a kernel
     tool: bytes
@@ -53,6 +56,18 @@ class Search:
         # A name of a file is bytes, but SQLite takes text.
         first = os.fsencode(self.traces[0].name).decode(errors="replace")
         return f"{first}{more}, {self.goal}, seed {self.seed}, {digest[:16]}"
+
+    def check_unchanged(self) -> None:
+        """Raise KmemError if a replay that has just ended may have read another file.
+
+        Its figures would be kept under a name that says whose they are.
+        """
+        for file, state in self.states.items():
+            if state_of(file) != state:
+                raise KmemError(
+                    f"tune: {file}: changed since the search began; expected the same file to its"
+                    " end"
+                )
 
     def arguments(self, options: str) -> list[str]:
         machine = self.machine
