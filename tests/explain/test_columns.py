@@ -39,6 +39,24 @@ def test_the_memory_of_objects_is_the_least(tmp_path: Path) -> None:
     assert notes(answers) == []
 
 
+# Of 4,096 bytes, and of 65,536.
+@pytest.mark.parametrize(
+    ("rows", "allocator"),
+    [
+        ("dentry 100 120 192 20 1\nalpha 5 9 4096 1 1\nkmalloc-1024 5 8 1024 4 1\n", "SLAB"),
+        ("dentry 100 120 192 21 1\nalpha 5 9 4096 1 1\nkmalloc-1024 5 8 1024 4 1\n", "SLUB"),
+        ("dentry 100 340 192 340 1\nalpha 5 64 1024 64 1\nbeta 5 32 2048 32 1\n", "SLAB"),
+        ("dentry 100 341 192 341 1\nalpha 5 64 1024 64 1\nbeta 5 32 2048 32 1\n", "SLUB"),
+    ],
+)
+def test_six_columns_tell_the_allocator(rows: str, allocator: str, tmp_path: Path) -> None:
+    (table,) = read(tmp_path, f"slabinfo - version: 2.1\n{rows}").tables
+    assert answer(table, Machine()).allocator == allocator
+    # Tunables of 0 are SLUB's, whatever else the row says.
+    (table,) = read(tmp_path, "alpha 5 20 192 20 1 : tunables 0 0 0 : slabdata 1 1 0\n").tables
+    assert answer(table, Machine()).allocator == "SLUB"
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kmem.explain.kernel_forms import SLABINFO
 from kmem.explain.table import Cache, Figure, How, Table
 from kmem.explain.tool_forms import CRASH, ZFS
 
@@ -81,14 +82,29 @@ def slab_as_read(cache: Cache) -> int | None:
 Allocator = Literal["SLUB", "SLAB", ""]
 
 
+def has_room(cache: Cache, page_bytes: int) -> bool:
+    """Whether its slabs have room for another object, which SLUB would have put there.
+
+    SLAB has the numbers of free objects in the same slab where objects are small.
+    """
+    if not cache.pages_per_slab or not cache.stride_bytes or not cache.per_slab:
+        return False
+    return cache.pages_per_slab * page_bytes // cache.stride_bytes > cache.per_slab
+
+
 def allocator_of(table: Table) -> Allocator:
-    """By tunables, names and columns; empty where nothing tells."""
+    """By tunables, names, columns and the room in slabs; empty where nothing tells."""
     if table.form == ZFS:
         return ""
     if any(cache.slab_allocator or SIZE.fullmatch(cache.name) for cache in table.caches):
         return "SLAB"
     if table.boot:
         return "SLUB"
+    # Rows that were cut have no tunables, which would tell.
+    cut = [cache for cache in table.caches if table.form == SLABINFO and cache.slabs is None]
+    page_bytes = int(page_bytes_of(table).value)
+    if any(has_room(cache, page_bytes) for cache in cut):
+        return "SLAB"
     has_slub = any(
         cache.pages_per_slab or KMALLOC.fullmatch(cache.name) or cache.cpu_slabs is not None
         for cache in table.caches
