@@ -132,6 +132,10 @@ def test_checks_of_memcheck() -> None:
         ("keep (a.c:4)",)
     }
     assert [one.line for one in profile.unread] == [5, 22]
+    # With --time-stamp=yes the clock stands in front of the process.
+    stamped = listed(text.replace("==7==", "==00:01:02:03.456 7==").encode())
+    assert [stack.bytes for stack in stamped.stacks] == [100, 50]
+    assert [one.line for one in stamped.unread] == [5]
 
 
 def test_numbers_that_cannot_be_read() -> None:

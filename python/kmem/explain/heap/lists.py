@@ -41,15 +41,18 @@ LEAK = re.compile(
     r"(?:Direct|Indirect) leak of (\d{1,15}) byte\(s\) in (\d{1,12}) object\(s\) allocated from:",
     re.ASCII,
 )
+# In front of a process may be the time since valgrind's start (--time-stamp=yes).
+CLOCK = r"(?:\d\d:[\d:.]{6,20} )?"
 # What is lost indirectly has a record of its own.
 LOSS = re.compile(
-    r"==(\d{1,9})== ([\d,]{1,20})(?: \(([\d,]{1,20}) direct, [\d,]{1,20} indirect\))? bytes in"
+    rf"=={CLOCK}(\d{{1,9}})== "
+    r"([\d,]{1,20})(?: \(([\d,]{1,20}) direct, [\d,]{1,20} indirect\))? bytes in"
     r" ([\d,]{1,16}) blocks are [a-z ]{1,40} in loss record",
     re.ASCII,
 )
-CHECKED = re.compile(r"==(\d{1,9})== LEAK SUMMARY:", re.ASCII)  # the end of a check
+CHECKED = re.compile(rf"=={CLOCK}(\d{{1,9}})== LEAK SUMMARY:", re.ASCII)  # the end of a check
 # Other lines of memcheck stand behind a stack.
-BEHIND = re.compile(r"==\d{1,9}==(?! +(?:at|by) 0x)", re.ASCII)
+BEHIND = re.compile(rf"=={CLOCK}\d{{1,9}}==(?! +(?:at|by) 0x)", re.ASCII)
 ROUND = re.compile(r"Top \d{1,9} stacks with outstanding allocations:", re.ASCII)
 # Begins a stack, also where its numbers cannot be read.
 HEAD = re.compile(
