@@ -30,6 +30,18 @@ REPORTS = {
     "📏 Total allocations:\n\t12345": "memray",
     "/app/cache.py:42: size=560 KiB, count=9034, average=64 B": "tracemalloc",
     "___ Begin jemalloc statistics ___": "statistics of jemalloc",
+    '{\n\t"jemalloc": {\n\t\t"config": {': "statistics of jemalloc",
+    '{"jemalloc":{"version":"5.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c"}}': "of jemalloc",
+    "heap stats:     peak       total     current       block      total#   ": "of mimalloc",
+    "heap stats:    peak      total      freed    current       unit      count   ": "of mimalloc",
+    " blocks          peak       total     current       block      total#   ": "of mimalloc",
+    "==00:00:00:01.234 1234== HEAP SUMMARY:": "valgrind",
+    "[ 1.2] BUG: KASAN: slab-use-after-free in alpha+0x1a/0x20 [beta]": "a fault with an object",
+    "BUG kmalloc-64 (Tainted: G    B      OE    ): Poison overwritten": "a fault with an object",
+    "BUG dentry: Redzone overwritten": "a fault with an object",
+    "swapper/0: page allocation failure: order:4, mode:0x40dc0(GFP_KERNEL)": "/proc/slabinfo",
+    "alpha: page allocation failure. order:0, mode:0x20": "a failed or slow allocation",
+    "kworker: page allocation stalls for 10004ms, order:0, mode:0x1": "a failed or slow",
     "MALLOC: +      1048576 (    1.0 MiB) Bytes in page heap freelist": "statistics of tcmalloc",
     "system bytes     =   10223616": "expected a log of mtrace",
     '<malloc version="1">': "expected a log of mtrace",
@@ -46,6 +58,18 @@ REPORTS = {
     " Slab Cache @ 0xffff888003841400": "pwndbg",
     "kbmemfree kbavail kbmemused  %memused kbbuffers  kbslab  kbkstack": "sar",
 }
+
+
+def test_a_failed_page_is_no_lack_of_memory(tmp_path: Path) -> None:
+    """Its sums are those of an out-of-memory report, which alone goes on with caches."""
+    with pytest.raises(KmemError) as error:
+        read(
+            tmp_path,
+            "alpha: page allocation failure: order:4, mode:0x1\nMem-Info:\n"
+            " slab_reclaimable:12 slab_unreclaimable:34\n",
+        )
+    assert "/proc/slabinfo" in str(error.value)
+    assert "out-of-memory" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", REPORTS)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from kmem.explain.heap.lists import CLOCK, OBJECT
+
 WITHOUT_CACHES = (
     (
         re.compile(
@@ -53,9 +55,7 @@ WITHOUT_CACHES = (
         "calls of caches, as of slabinfo -D, and not their memory",
     ),
     (
-        re.compile(
-            r"unreferenced object(?: \(\w{1,16}\))? 0x[0-9a-f]{1,16} \(size \d{1,19}\):", re.ASCII
-        ),
+        OBJECT,
         "an object that kmemleak found; expected the table of its cache",
     ),
     (
@@ -115,11 +115,14 @@ WITHOUT_CACHES = (
         " made of",
     ),
     (
-        re.compile(r"dhat: (?:Total|At t-gmax|At t-end): .*|==\d{1,9}== (?:Total|At t-\w+): .*"),
+        re.compile(
+            r"dhat: (?:Total|At t-gmax|At t-end): .*"
+            rf"|=={CLOCK}\d{{1,9}}== (?:Total|At t-\w+): .*"
+        ),
         "sums of DHAT; expected the file with its stacks, dhat-heap.json or dhat.out.PID",
     ),
     (
-        re.compile(r"==\d{1,9}== .*"),
+        re.compile(rf"=={CLOCK}\d{{1,9}}== .*"),
         "a report of valgrind, which has no caches; expected the file of --tool=dhat",
     ),
     (
@@ -133,12 +136,23 @@ WITHOUT_CACHES = (
         "memory by line of Python, as of tracemalloc, which has no caches",
     ),
     (
-        re.compile(r"_{1,3} Begin jemalloc statistics _{1,3}|bins: size ind allocated.*"),
+        # A version is all that a line of JSON has of jemalloc's name.
+        re.compile(
+            r"_{1,3} Begin jemalloc statistics _{1,3}|bins: size ind allocated.*"
+            r"|\W{0,2}jemalloc\W{1,4}|\d\.\d\.\d-\d{1,4}-g[0-9a-f]{40}"
+        ),
         "statistics of jemalloc, and not slabs of a kernel; expected a heap profile (prof:true)",
     ),
     (
         re.compile(r"MALLOC: (?:[+=-] )?\d{1,19} \( ?[\d.]{1,12} MiB\) .*"),
         "statistics of tcmalloc, and not slabs of a kernel; expected a heap profile (HEAPPROFILE)",
+    ),
+    (
+        re.compile(
+            r"(?:[\w ]{1,40}:? )?peak total (?:freed )?current (?:block|unit) (?:total#|count)"
+        ),
+        "statistics of mimalloc, and not slabs of a kernel; expected the file of valgrind"
+        " --tool=dhat",
     ),
     (
         re.compile(
@@ -186,6 +200,15 @@ WITHOUT_CACHES = (
     (
         re.compile(r"Slab Cache @ 0x[0-9a-f]{6,16}|- Slab @ 0x[0-9a-f]{6,16} .*"),
         "the lists of a single cache, as pwndbg shows them; expected lx-slabinfo of gdb",
+    ),
+    (
+        re.compile(r"BUG: K(?:ASAN|FENCE): .{1,400}|BUG \S{1,300}(?: \(.{0,80}\))?: \S.{0,400}"),
+        "a fault with an object that the kernel found, whose report has no figures of its cache",
+    ),
+    (
+        re.compile(r".{1,60}: page allocation (?:failure|stalls)\b.{0,20} order:\d{1,2}, .*"),
+        "a failed or slow allocation of pages, whose report has only sums of slabs; expected the"
+        " machine's /proc/slabinfo",
     ),
     (
         re.compile(r"kbmemfree .*\bkbslab\b.*"),

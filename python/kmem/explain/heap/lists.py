@@ -92,10 +92,7 @@ FORMS = (
         re.compile(rb"allocinfo - version: |\d \S{1,300}:\d{1,7} (?:\[\S{1,80}\] )?func:\w"),
         ALLOCINFO,
     ),
-    (
-        re.compile(rb"unreferenced object(?: \(\w{1,16}\))? 0x[0-9a-f]{1,16} \(size \d{1,15}\):"),
-        KMEMLEAK,
-    ),
+    (re.compile(OBJECT.pattern.encode()), KMEMLEAK),
     (re.compile(rb"\d bytes in \d{1,12} allocations from stack"), MEMLEAK),
     (re.compile(rb"irect leak of \d{1,15} byte\(s\) in \d{1,12} object"), SANITIZER),
     (re.compile(rb"bytes in [\d,]{1,16} blocks are [a-z ]{1,40} in loss record"), MEMCHECK),
