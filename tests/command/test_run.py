@@ -647,3 +647,17 @@ def test_relative_paths_count_from_the_start(tmp_path: Path) -> None:
     assert list((tmp_path / "tree").iterdir())
     # Two chunks of 20 pages of 64 KiB are more than begin with the recording.
     assert (tmp_path / "raw").stat().st_size > 65536 + 2 * (20 << 16)
+
+
+def test_too_few_open_files_are_said() -> None:
+    """No place of the command is found then, and Python's version is not at fault."""
+    result = subprocess.run(
+        ["/bin/bash", "-c", 'ulimit -n 4 && exec "$0" ps', KMEM],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "expected more open files (ulimit -n)" in result.stderr.splitlines()[-1]
+    assert "Python" not in result.stderr
