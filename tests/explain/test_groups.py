@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 from readings import read, tables_of
 
+from kmem.explain import shapes
 from kmem.explain.answers import Machine, answer
+from kmem.explain.facts import facts_of
 from kmem.explain.files import read_files
 from kmem.explain.notes import notes
+from kmem.explain.table import Cache
+from kmem.lab.orders import Case, Slab
 
 LONG = f"kmalloc-1k(12345:cri-containerd-{'0123456789abcdef' * 4}.scope)"
 END = ": tunables 0 0 0 : slabdata 100 100 0"
@@ -71,3 +75,23 @@ def test_a_bracket_alone_is_no_group(tmp_path: Path) -> None:
     assert "group" not in line
     (table,) = tables_of("group-with-a-long-name")
     assert all("group" in line for line in notes(answer(table, Machine())))
+
+
+def test_slabs_of_a_size_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with containers has thousands of caches, of a few dozen sizes."""
+    asked: list[Case] = []
+
+    def compute(cases: list[Case]) -> list[Slab]:
+        asked.extend(cases)
+        return [Slab(*[case.size] * len(Slab.__dataclass_fields__)) for case in cases]
+
+    monkeypatch.setattr(shapes, "compute", compute)
+    facts = [
+        facts_of(Cache(f"alpha({number}:a)", stride_bytes=192 + number % 2 * 64), 4096)
+        for number in range(100)
+    ]
+    found = shapes.all_shapes(facts, 4096)
+    each = len(shapes.RULES) * len(shapes.COUNTS)
+    assert (len(asked), len(found)) == (2 * each, 100 * each)
+    slab = found["alpha(7:a)", shapes.RULES[-1], shapes.COUNTS[-1]]
+    assert slab == Slab(*[256] * len(Slab.__dataclass_fields__))

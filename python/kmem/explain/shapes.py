@@ -45,16 +45,25 @@ Shapes = Mapping[tuple[str, str, int], Slab]  # by cache, rule and count
 def all_shapes(
     facts: Sequence[Facts], page_bytes: int, boot: Boot | None = None
 ) -> dict[tuple[str, str, int], Slab]:
-    """The slabs that every cache with a known stride would have, in the bounds of the boot."""
+    """The slabs that every cache with a known stride would have, in the bounds of the boot.
+
+    Memory groups have thousands of caches of a few sizes, each of which is computed once.
+    """
     bounds = (boot.least_order, boot.greatest_order, boot.least_objects) if boot else ()
-    keys, cases = [], []
-    for fact in sized(facts):
-        assert fact.stride is not None
-        for rule in RULES:
-            for count in COUNTS:
-                keys.append((fact.name, rule, count))
-                cases.append(Case(int(fact.stride.value), count, page_bytes, rule, *bounds))
-    return dict(zip(keys, compute(cases), strict=True)) if cases else {}
+    sizes = {fact.name: int(fact.stride.value) for fact in sized(facts) if fact.stride}
+    cases = {
+        (size, rule, count): Case(size, count, page_bytes, rule, *bounds)
+        for size in dict.fromkeys(sizes.values())
+        for rule in RULES
+        for count in COUNTS
+    }
+    slabs = dict(zip(cases, compute(list(cases.values())), strict=True)) if cases else {}
+    return {
+        (name, rule, count): slabs[size, rule, count]
+        for name, size in sizes.items()
+        for rule in RULES
+        for count in COUNTS
+    }
 
 
 @dataclass(frozen=True)
