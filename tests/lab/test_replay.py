@@ -602,6 +602,8 @@ def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
         (["--set", "slabinfo=-"], "option slabinfo=-: a replay writes no such file"),
         (["--set", "stats=1,attrs=x"], "option attrs=x: a replay writes no such file"),
         (["--real-time", "--compare", "record=x"], "option record=x: a replay writes no"),
+        (["--set", "protect=hardened"], "option protect=hardened: a replay has no hardened"),
+        (["--real-time", "--compare", "protect=hardened"], "option protect=hardened: a replay"),
         (["--slabinfo", "x", "--cpus", "2"], "--slabinfo"),
         (["--slabinfo", "x", "--cpus", "0"], "--slabinfo"),
         (["--costs", "/no/such/file"], "/no/such/file"),
@@ -614,6 +616,24 @@ def test_bad_input_is_named(arguments: list[str], named: str) -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith("kmem: ")
     assert named in line
+    assert "the default stays" not in line  # nothing goes on with it
+
+
+def test_options_in_a_file_are_refused_as_others(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    table.write_text("kept\n")
+    given = tmp_path / "options"
+    for content, named in (
+        (f"# a comment\nstats=1,slabinfo={table}\n", f"option slabinfo={table}: a replay writes"),
+        ("protect=hardened", "option protect=hardened: a replay has no hardened blocks"),
+    ):
+        given.write_text(content)
+        for further in ([], ["--real-time"]):
+            trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
+            done = kmem(trace, "--set", f"@{given}", *further)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert named in done.stderr
+    assert table.read_text() == "kept\n"
 
 
 def test_bad_traces_are_named(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from kmem.lab.heap_list import HEAP_LIST, HELD_BACK, Heap, record
 from kmem.lab.replays import Job, replay, replay_all
 from kmem.lab.report import Report, show_experiment, table
 from kmem.replay.derived import memory_of
-from kmem.replay.tool import refuse_file_options
+from kmem.replay.tool import refuse_options
 from kmem.traces import file as tr
 from kmem.tune.promise import Promise, promise_of, signed
 
@@ -282,5 +282,5 @@ def show_heaps(
         return
     if not check:
         raise BadUsage("lab heaps: --check: expected options, as kmem tune prints them")
-    refuse_file_options([check])
+    refuse_options([check])
     show_experiment(lambda: check_report(names, check, rounds), json_file, None)

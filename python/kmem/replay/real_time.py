@@ -26,7 +26,7 @@ from kmem.replay.derived import add_derived
 from kmem.replay.option_sets import OptionSet, modelled_ns
 from kmem.replay.real_time_report import as_document, show_ranks, show_sets
 from kmem.replay.tables import cache_table, state_rows
-from kmem.replay.tool import complaint, refuse_file_options, run, run_tool, tool_arguments
+from kmem.replay.tool import complaint, refuse_options, run, run_tool, tool_arguments
 
 WIDTH = 120  # columns; a narrower terminal wraps lines, a cut figure is worse
 TOOL = BUILD / "tools" / "replay-real-time"
@@ -76,7 +76,7 @@ def show_real_time(
     costs_file: Path | None,
     json_file: Path | None,
 ) -> None:
-    refuse_file_options([*options, *compared])
+    refuse_options([*options, *compared])
     build()
     costs_file = costs_file or ASSUMED
     costs = read_costs(costs_file)

@@ -17,7 +17,7 @@ from kmem.common.tree import build
 from kmem.replay.costs import ASSUMED, read_costs
 from kmem.replay.derived import add_derived
 from kmem.replay.tables import show_table, title_of
-from kmem.replay.tool import refuse_file_options, run, tool_arguments
+from kmem.replay.tool import refuse_options, run, tool_arguments
 
 
 def run_recorded(trace: Path, slabinfo: Path, options: Sequence[str]) -> tuple[dict[str, Any], str]:
@@ -70,7 +70,7 @@ def show_replay(
 ) -> None:
     if slabinfo and (cpus, nodes, repeat) != (None, None, None):
         raise BadUsage("replay: --slabinfo is for one CPU, so without --cpus, --nodes, --repeat")
-    refuse_file_options(options)
+    refuse_options(options)
     build()
     costs_file = costs_file or ASSUMED
     costs = read_costs(costs_file)

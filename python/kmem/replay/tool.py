@@ -2,7 +2,8 @@
 """Runs build/tools/replay and related tools, and reports why they refuse."""
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ TOOLS = {
     64: BUILD / "tools" / "replay-64k",
 }
 FILE_OPTIONS = ("slabinfo", "attrs", "record")
+OPTIONS_FILE_BYTES = 4096  # the library takes no longer file
 
 
 def run_tool(
@@ -36,9 +38,14 @@ def run_tool(
     return dict(json.loads(done.output)), lines
 
 
+def reason_of(line: str) -> str:
+    """The library's message without the default, on which a program would go on; no replay does."""
+    return line.removeprefix("kmem: ").removesuffix("; the default stays").removesuffix("; ignored")
+
+
 def complaint(line: str) -> KmemError:
     """An error from the library's message at its start."""
-    text = line.removeprefix("kmem: ")
+    text = reason_of(line)
     kind = BadUsage if text.startswith(("option ", "unknown option ")) else KmemError
     return kind(f"replay: {text}")
 
@@ -56,12 +63,35 @@ def run(
     return document, speed
 
 
-def refuse_file_options(texts: Sequence[str]) -> None:
-    """Refuse options that write files: the tool itself would write them, not the replay."""
+def entries_of(texts: Sequence[str]) -> Iterator[str]:
+    """The entries of options, and those of an @FILE that can be read; else the library refuses."""
     for entry in ",".join(texts).replace("\n", ",").split(","):
+        if not entry.startswith("@"):
+            yield entry
+            continue
+        file = Path(entry[1:])
+        # A pipe can be read once, and the library reads it.
+        if not file.is_file() or not os.access(file, os.R_OK):
+            continue
+        with file.open(errors="replace") as content:
+            for line in content.read(OPTIONS_FILE_BYTES).split("\n"):
+                if not line.startswith("#"):
+                    yield from line.split(",")
+
+
+def refuse_options(texts: Sequence[str]) -> None:
+    """Refuse options that write files, which the tool itself would write, and hardened blocks.
+
+    These have a back end of their own, whose pages and calls no figure of a replay counts.
+    """
+    for entry in entries_of(texts):
         if entry.partition("=")[0] in FILE_OPTIONS:
             raise BadUsage(
                 f"option {entry}: a replay writes no such file; expected options of the allocator"
+            )
+        if entry == "protect=hardened":
+            raise BadUsage(
+                f"option {entry}: a replay has no hardened blocks; expected protect=none"
             )
 
 

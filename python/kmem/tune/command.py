@@ -14,7 +14,7 @@ from kmem.common.files import state_of, write_json
 from kmem.common.spread import waiting_threads
 from kmem.common.tree import build
 from kmem.replay.costs import ASSUMED, read_costs
-from kmem.replay.tool import TOOLS, refuse_file_options
+from kmem.replay.tool import TOOLS, refuse_options
 from kmem.traces.file import read_trace
 from kmem.tune.replays import Answers, Replays
 from kmem.tune.report import as_document, show
@@ -70,7 +70,7 @@ def tune(
     cpu_seconds: float | None,
     json_file: Path | None,
 ) -> None:
-    refuse_file_options(options)
+    refuse_options(options)
     build()
     search = make_search(
         traces,

@@ -12,7 +12,7 @@ from kmem.common.errors import KmemError
 from kmem.common.signals import handle
 from kmem.common.spread import run_program
 from kmem.common.text import printable
-from kmem.replay.tool import TOOLS
+from kmem.replay.tool import TOOLS, reason_of
 from kmem.tune.search import Search, ratios_of
 from kmem.tune.study import Trial
 
@@ -80,7 +80,7 @@ class Replays:
             if done.status != 0 or messages:
                 text = next(filter(None, done.messages.splitlines()), "replay failed")
                 # A replay that runs complains only about its options.
-                return {"error": text, "refused": done.status != 1}
+                return {"error": reason_of(text), "refused": done.status != 1}
             documents.append(dict(json.loads(done.output)))
         return {"documents": documents}
 
