@@ -139,6 +139,13 @@ def test_a_file_without_a_table(text: str, reason: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_folder_without_a_table(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello\n")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(KmemError, match="no folder of a cache in it; expected a slab table"):
+        read_files([tmp_path])
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(KmemError, match=r"nothing\.txt: No such file or directory"):
         read_files([tmp_path / "nothing.txt"])

@@ -197,7 +197,8 @@ def nothing_found(collector: Collector) -> str:
     if not faults and collector.comments:
         return f"only comments in it, lines that begin with #; {EXPECTED}"
     if not faults:
-        return f"nothing in it; {EXPECTED}"
+        what = "no folder of a cache" if Path(collector.file).is_dir() else "nothing"
+        return f"{what} in it; {EXPECTED}"
     reason = faults[0].reason
     # Such a reason says what to read in its place.
     is_whole = "; expected " in reason or "; kmem import " in reason
