@@ -337,6 +337,8 @@ def test_info_is_a_slab_table(program: Program) -> None:
     assert 1000 <= table["mine"].active_objects <= table["mine"].objects
     assert [line.name for line in parse_slabinfo(value("info", program.pid, "mine"))] == ["mine"]
     assert_refused(kmem("info", program.pid, ""), "has no cache ''")
+    for words in (["info", program.pid, "*"], ["attr", program.pid, "*/min_partial", "3"]):
+        assert_refused(kmem(*words), "'*/guard_sampling' VALUE")
     document = json.loads(value("info", program.pid, "mine", "--json"))
     assert document["pid"] == program.pid
     assert document["caches"][0]["num_objs"] == table["mine"].objects

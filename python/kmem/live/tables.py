@@ -57,6 +57,11 @@ def find_cache(registry: Registry, name: str) -> Cache:
         if name in (cache.name, word(cache.name)):
             return cache
     process = registry.process
+    if name == "*":
+        raise RegistryError(
+            f"process {process} has no cache '*'; expected the name of one; a single attribute is"
+            " written for all at once: kmem attr PID '*/guard_sampling' VALUE"
+        )
     raise RegistryError(f"process {process} has no cache {name!r} (kmem info {process} lists them)")
 
 
