@@ -455,6 +455,20 @@ def test_slubs_own_fast_path(tmp_path: Path) -> None:
     assert "statistics" not in json.loads(file.read_text())
 
 
+def test_a_table_of_costs_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    costs = tmp_path / "costs.csv"
+    for text, reason in (
+        ("", "expected a table with columns count and ns"),
+        ("name;cost\ncalls;7\n", "expected columns count and ns, not 'name;cost'"),
+        ("count,ns\ncalls,dear\n", "calls costs 'dear'; expected 0 to 1e9 ns"),
+        ("count,ns\ncalls\n", "calls costs ''; expected 0 to 1e9 ns"),
+        ("count,ns\ncalls,-1\n", "calls costs -1; expected 0 to 1e9 ns"),
+    ):
+        costs.write_text(text)
+        with pytest.raises(KmemError, match=re.escape(f"costs {costs}: {reason}")):
+            read_costs(costs)
+
+
 def test_costs_are_read(tmp_path: Path) -> None:
     costs = tmp_path / "costs.csv"
     costs.write_text("# mine\ncount,ns\ncalls,7\n")
@@ -516,7 +530,7 @@ def test_slabinfo_of_nothing_known(tmp_path: Path) -> None:
         " : slabdata 1000000000000 1000000000000 0\n"
     )
     for file, reason in (
-        (wrong, "not the two first lines of a slab table"),
+        (wrong, "not the two first lines of a slab table: 'no table'; expected 'slabinfo - "),
         (empty, "no cache in it has a slab"),
         (damaged, "byte 8: expected text in UTF-8"),
         (many, "1,000,000,000,000 objects that the trace lacks; expected at most 4,294,"),

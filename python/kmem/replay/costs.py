@@ -19,12 +19,18 @@ def read_costs(file: Path = ASSUMED) -> dict[str, float]:
         rows = list(table)
     except csv.Error as error:
         raise KmemError(f"costs {file}: {error}") from None
+    columns = table.fieldnames or ()
+    if columns and not {"count", "ns"} <= set(columns):
+        given = ",".join(columns)[:60]
+        raise KmemError(f"costs {file}: expected columns count and ns, not {given!r}")
     costs = {}
     for row in rows:
+        name = row["count"]
         try:
-            name, ns = row["count"], float(row["ns"])
-        except (KeyError, TypeError, ValueError):
-            raise KmemError(f"costs {file}: expected columns count and ns, not {row}") from None
+            ns = float(row["ns"])
+        except (TypeError, ValueError):
+            given = row["ns"] or ""
+            raise KmemError(f"costs {file}: {name} costs {given!r}; expected 0 to 1e9 ns") from None
         if name in costs:
             raise KmemError(f"costs {file}: {name} is there twice; expected one cost of each count")
         if not 0 <= ns < 1e9:

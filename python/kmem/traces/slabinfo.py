@@ -84,7 +84,11 @@ def parse_slabinfo(text: str, page_bytes: int = 4096) -> tuple[CacheLine, ...]:
     """The caches in the order of the table; the library's pages are always of 4,096 bytes."""
     lines = text.splitlines()
     if lines[:2] != [VERSION_LINE, HEADER_LINE]:
-        raise SlabinfoError(f"not the two first lines of a slab table: {lines[:2]!r}")
+        given = "\n".join(lines[:2])[:60]
+        raise SlabinfoError(
+            f"not the two first lines of a slab table: {given!r}; expected {VERSION_LINE!r} and a"
+            " line of the columns, as /proc/slabinfo has them"
+        )
     return tuple(
         parse_cache_line(line, page_bytes) for line in lines[2:] if not line.startswith("#")
     )
