@@ -9,6 +9,7 @@
 #include "record/record.h"
 
 #include "lang/bits.h"
+#include "machine/file.h"
 #include "machine/lock.h"
 #include "machine/message.h"
 #include "base/options.h"
@@ -245,10 +246,42 @@ static bool header_is_ready(void)
         }
 }
 
+static void report_other_file(void)
+{
+        message("record: %s: expected a new file, or one of this recording; nothing is "
+                "recorded of process %u",
+                options.record, system_process_id());
+}
+
+/*
+ * Whether the file may have a recording: it is not there yet, it is empty, or it has a header, perhaps one that another
+ * process is about to fill. Nothing else is touched, so a wrong name costs no file.
+ */
+static bool takes_recording(void)
+{
+        char start[sizeof(uint64_t) + 1];
+        uint64_t magic, found;
+        struct stat status;
+        size_t used;
+
+        /* What cannot be looked at, or is no file, has its reason when it is mapped. */
+        if (file_status(-1, options.record, &status) || !S_ISREG(status.st_mode) ||
+            status.st_size == 0 || file_read_all(options.record, start, sizeof(start), &used))
+                return true;
+        memcpy(&magic, RECORD_MAGIC, sizeof(magic));
+        memcpy(&found, start, sizeof(found));
+        return status.st_size >= RECORD_HEADER_BYTES &&
+               (found == magic || found == 1 || (!found && status.st_size == RECORD_HEADER_BYTES));
+}
+
 void record_start(void)
 {
         int error = 0;
 
+        if (!takes_recording()) {
+                report_other_file();
+                return;
+        }
         header = shared_file_map(options.record, 0, RECORD_HEADER_BYTES, &raw_file, &error);
         if (!header) {
                 message("record: cannot write %s: %s (error %d); expected a file that may be "
@@ -257,9 +290,7 @@ void record_start(void)
                 return;
         }
         if (!header_is_ready()) {
-                message("record: %s: expected a new file, or one of this recording; nothing is "
-                        "recorded of process %u",
-                        options.record, system_process_id());
+                report_other_file();
                 return;
         }
         record_on = true;

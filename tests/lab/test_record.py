@@ -674,6 +674,31 @@ def test_library_says_what_it_cannot_write(program: Path, tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize("start", [b"Dear reader, ", bytes(8), b""], ids=["text", "zeros", "empty"])
+def test_the_library_records_into_no_other_file(
+    program: Path, tmp_path: Path, start: bytes
+) -> None:
+    """A name that was mistaken for a new one costs no file."""
+    raw = tmp_path / "letter"
+    text = start + b"all is well" if start else b""
+    raw.write_bytes(text)
+    done = subprocess.run(
+        [KMEM, "run", "--set", f"record={raw}", "--", program, "calls"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    if not start:
+        assert done.stderr == ""
+        assert raw.stat().st_size > 1 << 16
+        return
+    assert re.fullmatch(
+        r"kmem: record: .*/letter: expected a new file, or one of this recording; nothing is "
+        r"recorded of process \d+\n",
+        done.stderr,
+    )
+    assert raw.read_bytes() == text
+
+
 # ---- The kernel ---------------------------------------------------------------------------------
 
 
