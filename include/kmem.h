@@ -217,8 +217,8 @@ int kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t count, v
 /*
  * kmem_cache_free_bulk - give several objects back at once
  * @cache: the cache of all objects, or NULL: each may be of any cache, or a large block (S5-02)
- * @objects: its content is garbage afterwards (S5-06). NULL entries are skipped (S5-07), and
- *   without a cache all other pointers that kfree ignores
+ * @objects: its content is garbage afterwards (S5-06). NULL entries are skipped (S5-07), or reported
+ *   as bad frees with bulk_null=refuse; without a cache all other pointers that kfree ignores are skipped
  */
 void kmem_cache_free_bulk(struct kmem_cache *cache, size_t count, void **objects);
 
@@ -693,7 +693,7 @@ struct kmem_group *kmem_group_current(void);
  */
 int kmem_group_set_limit(struct kmem_group *group, size_t limit_bytes);
 
-/* Fills @stats; returns 0, or -1 with errno EINVAL as kmem_group_set_limit. */
+/* Fills @stats; returns 0, or -1 with errno EINVAL as kmem_group_set_limit, also if @stats is NULL. */
 int kmem_group_stats(struct kmem_group *group, struct kmem_group_stats *stats);
 
 /* ---- Attributes -------------------------------------------------------------------------- */

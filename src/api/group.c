@@ -100,7 +100,7 @@ KMEM_PUBLIC int kmem_group_stats(struct kmem_group *group, struct kmem_group_sta
 
         if (heap_is_foreign())
                 return bound.calls->group_stats(group, stats);
-        if (!group_read(group, &copy)) {
+        if (!stats || !group_read(group, &copy)) {
                 errno = EINVAL;
                 return -1;
         }

@@ -836,6 +836,9 @@ static void test_wrong_calls(void **state)
         assert_int_equal(kmem_group_stats(NULL, &stats), -1);
         assert_int_equal(kmem_group_set_limit(NULL, 1), -1);
         assert_int_equal(kmem_group_destroy(make_group(name, group, 0)), 0);
+        errno = 0;
+        assert_int_equal(kmem_group_stats(group, NULL), -1);
+        assert_int_equal(errno, EINVAL);
         assert_int_equal(kmem_group_destroy(group), 0);
         assert_int_equal(kmem_group_destroy(group), -1);
         assert_int_equal(errno, EINVAL);
