@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from operator import itemgetter
 
 from kmem.explain import cache_forms as single
 from kmem.explain import kernel_forms as kernel
@@ -213,10 +214,15 @@ def without_aliases(caches: dict[str, dict[str, Value]]) -> dict[str, dict[str, 
     The cache's own name begins with a colon. It gets a name of kmalloc, or else its first.
     """
     found = dict(caches)
-    for name, values in caches.items():
-        if not name.startswith(":"):
-            continue
-        names = [other for other in caches if other[0] != ":" and caches[other] == values]
+    texts = {
+        name: repr(sorted(values.items(), key=itemgetter(0))) for name, values in caches.items()
+    }
+    named: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        if name[0] != ":":
+            named.setdefault(text, []).append(name)
+    for name, text in texts.items():
+        names = named.get(text, []) if name[0] == ":" else []
         if not names:
             continue
         best = next((other for other in names if other.startswith("kmalloc")), names[0])
