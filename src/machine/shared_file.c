@@ -108,8 +108,8 @@ static long error_of(long result)
         return system_call_failed(result) ? -result : 0;
 }
 
-/* Copies a file to a path; on an error the copy ends where writing stopped. */
-static long copy(const char *from, const char *to)
+/* Copies a file to a path; on an error the copy ends where writing stopped. Its buffer is for no other call's stack. */
+static KMEM_NOINLINE long copy(const char *from, const char *to)
 {
         long source = open_file(from, O_RDONLY);
         long target;
