@@ -981,10 +981,18 @@ static unsigned int take_blocks_of_pages(void *blocks[][BLOCKS_OF_CLASS], size_t
         return count;
 }
 
+/* The bytes that REST-1 lets a slot have at rest. */
+static size_t rest_share(void)
+{
+        bool alone = system_threads() == THREADS_ONE;
+        size_t share = heap.accessible_bytes / (alone ? 16 : 4) / max_of(slots_made_count(), 1u);
+
+        return max_of(share, (size_t)(alone ? 256 : 1024) << 10);
+}
+
 /*
- * REST-1: however many blocks of pages are freed, a MiB of them rests in a slot of a small heap, and a
- * block of each class (REST-2). REST-2: a block whose class has none at rest comes to rest though the slot
- * is full.
+ * REST-1: however many blocks of pages are freed, a slot's share of them rests, and a block of each class (REST-2).
+ * REST-2: a block whose class has none at rest comes to rest though the slot is full.
  */
 static void blocks_of_pages_rest(void **state)
 {
@@ -1021,7 +1029,7 @@ static void blocks_of_pages_rest(void **state)
                 for (unsigned int k = 0; k < BLOCKS_OF_CLASS; k++)
                         free(blocks[i][k]);
         }
-        share = max_of(heap.accessible_bytes / 4, (size_t)1 << 20);
+        share = rest_share() * max_of(slots_made_count(), 1u);
         check(bytes_at_rest(sizes, count - 1) <= share + slots_made_count() * sum);
         while (taken < array_size(rested) && (rested[taken] = resting_block(last)) != NULL)
                 taken++;
@@ -1069,7 +1077,6 @@ static void child_rest_untouched(void)
         struct kmem_cache *cache = class_cache_paged(size);
         uint32_t capacity = cache->sheaf_capacity;
         uint32_t found = 0;
-        size_t share;
 
         stay_on_this_cpu();
         check_equal(burst_of_blocks(cache, true), 0);
@@ -1078,8 +1085,7 @@ static void child_rest_untouched(void)
                 burst_of_blocks(cache, false);
         check(cache->untouched > 0);
         check(cache->untouched <= size - (size >> 3));
-        share = max_of(heap.accessible_bytes / 4 / slots_made_count(), (size_t)1 << 20);
-        check(bytes_at_rest(&size, 1) > share + slots_made_count() * size);
+        check(bytes_at_rest(&size, 1) > rest_share() + slots_made_count() * size);
         check(cache->sheaf_capacity > capacity || !cache->capacity_follows);
         for (unsigned int i = 0; i < ROUNDS && cache->untouched; i++)
                 burst_of_blocks(cache, true);
@@ -1192,13 +1198,17 @@ static void blocks_of_pages_in_use_rest(void **state)
 
         skip_without_classes_of_pages();
         count = sizes_of_pages(sizes);
-        last = class_cache_paged(sizes[count - 1]);
+        last = class_cache_paged(sizes[0]);
         if (cache_is_closed(last) || last->sheaf_capacity < BURST)
-                skip_because("the largest class has no sheaves for a burst");
+                skip_because("the classes have no sheaves for a burst");
         check_equal(sched_getaffinity(0, sizeof(all), &all), 0);
         stay_on_this_cpu();
         heap_trim(0);
         have_slot_counted(sizes, count);
+        /* The largest class of which a slot's bound has room for a burst. */
+        while (count > 2 && BURST * (int64_t)sizes[count - 1] > slot_current()->rest_most)
+                count--;
+        last = class_cache_paged(sizes[count - 1]);
         budget = slot_current()->rest_budget;
         for (unsigned int i = 0; i < PAIRS; i++)
                 free(malloc(hide(sizes[0])));
