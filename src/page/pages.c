@@ -25,14 +25,13 @@ enum {
 /* Describes the pages that are wanted. */
 struct request {
         size_t count;
-        size_t align;              /* pages, a power of two */
-        unsigned int blocks;       /* most blocks to take, all of a single zone */
-        int node;                  /* or NODE_ANY */
-        uint32_t limit;            /* the frontier does not grow beyond this page for them */
-        bool *zero;                /* receives whether they read as zero, or NULL */
-        size_t *fresh;             /* receives how many were not touched, or NULL */
-        bool one_object;           /* each block is for a single object (RUN-4) */
-        bool large;                /* the block is counted as a large block */
+        size_t align;        /* pages, a power of two */
+        unsigned int blocks; /* most blocks to take, all of a single zone */
+        int node;            /* or NODE_ANY */
+        uint32_t limit;      /* the frontier does not grow beyond this page for them */
+        size_t *fresh;       /* receives how many were not touched, and so read as zero, or NULL */
+        bool one_object;     /* each block is for a single object (RUN-4) */
+        bool large;          /* the block is counted as a large block */
         struct touched_bits *bits; /* receives the touched bits of up to BITS_PAGES pages as they
                                       were, or NULL */
 };
@@ -44,8 +43,6 @@ static struct page *block_make_locked(struct zone *zone, const struct request *r
         size_t fresh = request->count - touched_count_locked(first, request->count);
         struct page *page = page_at(first);
 
-        if (request->zero)
-                *request->zero = fresh == request->count;
         if (request->fresh)
                 *request->fresh = fresh;
         if (zone->wanted_again < zone->given_back)
@@ -207,7 +204,7 @@ static void report_unbound(unsigned int node)
 }
 
 static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned int blocks,
-                                 bool one_object, bool *zero)
+                                 bool one_object, size_t *fresh)
 {
         const struct request request = {
                 .count = pages,
@@ -215,7 +212,7 @@ static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned 
                 .blocks = blocks,
                 .node = node,
                 .limit = load_relaxed(&frontier.reserved),
-                .zero = zero,
+                .fresh = fresh,
                 .one_object = one_object,
         };
         struct page *page;
@@ -230,7 +227,13 @@ static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned 
 
 struct page *pages_alloc(unsigned int order, int node, bool *zero)
 {
-        return blocks_alloc(order_pages(order), order_pages(order), node, 1, false, zero);
+        size_t pages = order_pages(order);
+        size_t fresh = 0;
+        struct page *page = blocks_alloc(pages, pages, node, 1, false, &fresh);
+
+        if (zero)
+                *zero = fresh == pages;
+        return page;
 }
 
 struct page *pages_alloc_many(size_t pages, size_t align_pages, int node, unsigned int count,

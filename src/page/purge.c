@@ -179,12 +179,21 @@ static void delay_judge_locked(struct zone *zone, uint64_t now)
         zone->given_back = zone->wanted_again = 0;
 }
 
-/* For the next judgement of the delay. */
-static void count_given_back_locked(struct zone *zone, const struct purged *purged, uint64_t now)
+/*
+ * Purges runs of @pages_min and more that were free at @cutoff until @most pages were tried, and counts them for the next
+ * judgement of the delay. Returns the last run, NULL if no other is due.
+ */
+static struct page *runs_purge_locked(struct zone *zone, size_t pages_min, uint64_t cutoff,
+                                      size_t most, uint64_t now, struct purged *purged)
 {
+        struct page *run = NULL;
+
+        while (tried(purged) < most && (run = run_due_locked(zone, pages_min, cutoff)))
+                run_purge_locked(zone, run, most, now + 1, purged);
         if (!zone->given_back)
                 zone->judge_from = now;
         zone->given_back += purged->pages;
+        return run;
 }
 
 /*
@@ -193,8 +202,8 @@ static void count_given_back_locked(struct zone *zone, const struct purged *purg
  */
 static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min, size_t most)
 {
-        struct page *run = NULL;
         struct purged purged = {0};
+        struct page *run;
         uint64_t delay;
 
         if (!lock_try(&purge_lock))
@@ -203,14 +212,12 @@ static size_t zone_purge_due(struct zone *zone, uint64_t now, size_t pages_min, 
         kept_free_locked(zone);
         delay_judge_locked(zone, now);
         delay = min_of(zone_delay_ms(zone), now);
-        while (tried(&purged) < most && (run = run_due_locked(zone, pages_min, now - delay)))
-                run_purge_locked(zone, run, most, now + 1, &purged);
+        run = runs_purge_locked(zone, pages_min, now - delay, most, now, &purged);
         if (purged.refused > purged.pages)
                 store_relaxed(&zone->delay_ms,
                               min_of(2 * zone_delay_ms(zone), options.purge_delay * LONGEST));
         if (run)
                 store_relaxed(&zone->moved_since_check, (size_t)CHECK_PAGES - PENDING_PAGES);
-        count_given_back_locked(zone, &purged, now);
         store_relaxed(&zone->purge_at, run ? now + 1 : next_due_locked(zone, zone_delay_ms(zone)));
         zone_drop_changed(zone);
         lock_drop(&purge_lock);
@@ -236,7 +243,6 @@ void pages_purge_in_return(const struct page *block, size_t fresh)
         struct zone *zone = &zones[block->node];
         size_t pages_min = max_of(least_pages(), (size_t)PURGE_PAGES);
         struct purged purged = {0};
-        struct page *run = NULL;
         uint64_t now;
         size_t most;
 
@@ -249,10 +255,8 @@ void pages_purge_in_return(const struct page *block, size_t fresh)
                 returned = 0;
         }
         most = return_most_locked(zone, fresh, returned);
-        while (tried(&purged) < most && (run = run_due_locked(zone, pages_min, now)))
-                run_purge_locked(zone, run, most, now + 1, &purged);
+        runs_purge_locked(zone, pages_min, now, most, now, &purged);
         returned += tried(&purged);
-        count_given_back_locked(zone, &purged, now);
         zone_drop_changed(zone);
         lock_drop(&purge_lock);
 }

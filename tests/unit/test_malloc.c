@@ -1105,16 +1105,22 @@ static void child_rest_untouched(void)
         check_equal(cache->sheaf_capacity, capacity);
 }
 
-/* In a child, as a large heap lets more rest than a burst has. */
-static void blocks_of_pages_rest_untouched(void **state)
+static void skip_without_sheaves_of_pages(void)
 {
-        const char *own = getenv("KMEM_OPTIONS");
         const struct kmem_cache *cache;
 
         skip_without_classes_of_pages();
         cache = class_cache_paged(160 << 10);
         if (cache_is_closed(cache) || cache->sheaf_capacity < 2 || !options.slot_cache_max)
                 skip_because("the class has no sheaves with room for a burst");
+}
+
+/* In a child, as a large heap lets more rest than a burst has. */
+static void blocks_of_pages_rest_untouched(void **state)
+{
+        const char *own = getenv("KMEM_OPTIONS");
+
+        skip_without_sheaves_of_pages();
         child_passes("rest_untouched", own ? own : "");
 }
 
@@ -1538,18 +1544,15 @@ static void have_two_threads(void)
         check_equal(pthread_create(&thread, NULL, wait_for_ever, NULL), 0);
 }
 
-/* Whether blocks that come to rest are soon counted by this bound. A count may precede the heap's growth. */
-static bool is_counted_by(uint64_t share, uint64_t least)
+/* Whether blocks that come to rest are soon counted by the share. A count may precede the heap's growth. */
+static bool are_counted_by_share(void)
 {
         enum { ROUNDS = 100 };
         struct kmem_cache *cache = class_cache_paged(160 << 10);
 
         for (unsigned int i = 0; i < ROUNDS; i++) {
-                uint64_t slots = max_of(slots_made_count(), 1u);
-
                 burst_of_blocks(cache, true);
-                if (slot_current()->rest_most ==
-                    (int64_t)max_of(heap.accessible_bytes / share / slots, least))
+                if (slot_current()->rest_most == (int64_t)rest_share())
                         return true;
         }
         return false;
@@ -1560,20 +1563,17 @@ static void child_rest_alone(void)
 {
         stay_on_this_cpu();
         check_equal(system_threads(), THREADS_ONE);
-        check(is_counted_by(16, 256 << 10));
+        check(are_counted_by_share());
         have_two_threads();
-        check(is_counted_by(4, 1 << 20));
+        check_equal(system_threads(), THREADS_MANY);
+        check(are_counted_by_share());
 }
 
 static void blocks_of_pages_rest_alone(void **state)
 {
         const char *own = getenv("KMEM_OPTIONS");
-        const struct kmem_cache *cache;
 
-        skip_without_classes_of_pages();
-        cache = class_cache_paged(160 << 10);
-        if (cache_is_closed(cache) || cache->sheaf_capacity < 2 || !options.slot_cache_max)
-                skip_because("the class has no sheaves with room for a burst");
+        skip_without_sheaves_of_pages();
         if (system_threads() == THREADS_UNKNOWN)
                 skip_because("libc does not say how many threads there are");
         child_passes("rest_alone", own ? own : "");
