@@ -819,13 +819,11 @@ static size_t resident_pages(const void *start, size_t bytes)
         return resident / system_page_bytes();
 }
 
-/* Small objects come from all pages of their slab, which are there from the first object on; pages of others come by touch. */
-static void child_populated(void)
+/* Ends the process if the system gives no pages at once. */
+static void need_populate(void)
 {
         size_t bytes = 2 * system_page_bytes();
         void *own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        struct slab_record *record;
-        uint32_t slab_bytes;
 
         check(own != MAP_FAILED);
         system_populate(own, bytes);
@@ -833,6 +831,15 @@ static void child_populated(void)
                 printf("the system populates no memory (before Linux 5.14)\n");
                 exit(0);
         }
+}
+
+/* Small objects come from all pages of their slab, which are there from the first object on; pages of others come by touch. */
+static void child_populated(void)
+{
+        struct slab_record *record;
+        uint32_t slab_bytes;
+
+        need_populate();
         record = place_of(take(500)).record;
         slab_bytes = hardened.classes[record->number].slab_bytes;
         check(slab_bytes > system_page_bytes());
@@ -840,6 +847,68 @@ static void child_populated(void)
         record = place_of(take(2 * system_page_bytes())).record;
         slab_bytes = hardened.classes[record->number].slab_bytes;
         check(resident_pages(record->start, slab_bytes) < slab_bytes / system_page_bytes());
+}
+
+static size_t pages_of_large(size_t size)
+{
+        char *block = take(size);
+        size_t pages = resident_pages(block, round_up(size, system_page_bytes()));
+
+        drop(block);
+        return pages;
+}
+
+static void use_large(size_t size, bool filled)
+{
+        char *block = take(size);
+
+        memset(block, 1, filled ? size : 1);
+        drop(block);
+}
+
+/* A large block has its pages from the start if those before it were filled; one that was not ends that. */
+static void child_populated_large(void)
+{
+        size_t pages = round_up(LARGE, system_page_bytes()) / system_page_bytes();
+
+        need_populate();
+        for (unsigned int i = 0; i < 7; i++)
+                use_large(LARGE, true);
+        check_equal(pages_of_large(LARGE), 0);
+        for (unsigned int i = 0; i < 8; i++)
+                use_large(LARGE, true);
+        check_equal(pages_of_large(LARGE), pages);
+        for (unsigned int i = 0; i < 8; i++)
+                use_large(LARGE, true);
+        use_large(LARGE, false);
+        check(pages_of_large(LARGE) <= 1);
+}
+
+/* Pages of a block that grows come with the call; those that it has stay as they are. */
+static void child_populated_grown(void)
+{
+        size_t page = system_page_bytes();
+        char *block = take(LARGE);
+
+        need_populate();
+        for (size_t size = LARGE; size < 2 * LARGE; size += 3 * page) {
+                block = realloc(hide_address(block), size + 3 * page);
+                check_equal(resident_pages(block + round_up(size, page), 3 * page), 3);
+                check_equal(resident_pages(block, 8 * page), 0);
+        }
+}
+
+/* A program may end the life of memory that it has closed by itself. */
+static void child_closed_end(void)
+{
+        size_t page = system_page_bytes();
+
+        for (unsigned int i = 0; i < 20; i++) {
+                char *block = aligned_alloc(page, 64 * page);
+
+                check(block && !mprotect(block + 63 * page, page, PROT_NONE));
+                drop(block);
+        }
 }
 
 enum { LOCKED_EACH = 5, OF_PAGE = 3000, ROUNDS = 4 };
@@ -939,6 +1008,9 @@ static void traps_where_it_should(void **state)
         child_passes("large_grows", options_used);
         child_passes("released", options_used);
         child_passes("populated", options_used);
+        child_passes("populated_large", options_used);
+        child_passes("populated_grown", options_used);
+        child_passes("closed_end", options_used);
         child_passes("tables", options_used);
 }
 
@@ -1767,6 +1839,9 @@ int main(int argc, char **argv)
                 CASE(behind_grown),
                 CASE(released),
                 CASE(populated),
+                CASE(populated_large),
+                CASE(populated_grown),
+                CASE(closed_end),
                 CASE(tables),
                 CASE(own_addresses),
                 CASE(quarantine),

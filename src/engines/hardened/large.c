@@ -14,10 +14,15 @@ enum {
         WAITING_MOST = 64,      /* blocks in each part of the quarantine */
         PLACE_PAGES_SHIFT = 24, /* blocks lie in a window of that many pages */
         ROOMY_MOST = 1000,      /* blocks with room: each is three mappings */
+        FILLED_LEAST = 8,       /* blocks that tell how a program uses them */
 };
 
 /* A block that has grown before gets as much room as it has bytes, up to that. */
 static const size_t ROOM_BYTES_MOST = (size_t)1 << 30;
+
+/* Pages that a block gets at once where the program will probably write to them (0038, item 16). */
+static const size_t POPULATED_MOST = (size_t)4 << 20;
+static const size_t GROWN_POPULATED_MOST = (size_t)256 << 10;
 
 /* Of addresses; no memory is behind them. */
 static const size_t WAITING_BYTES_MOST = (size_t)16 << 30;
@@ -28,6 +33,7 @@ struct large_block {
         uintptr_t mapping; /* with the guards */
         size_t mapping_bytes;
         uint8_t form; /* enum block_form */
+        bool aligned; /* to more than a word, as for memory that a program protects by itself */
         bool has_room; /* the rest of its mapping is no guards in mappings, and the block may grow into it */
 };
 
@@ -46,7 +52,8 @@ static KMEM_SPARSE struct {
         size_t count;
         size_t bytes;
         uint64_t taken;
-        uint32_t roomy; /* blocks with room */
+        uint32_t roomy;  /* blocks with room */
+        uint32_t filled; /* blocks freed since the last that was not filled, up to FILLED_LEAST */
         size_t closed_bytes;
         uint32_t next_aged;
         struct random_stream random;
@@ -205,7 +212,10 @@ static void *large_alloc(size_t size, size_t align, enum block_form form, size_t
         size_t bytes = round_up(size, page);
         size_t slack = (align > page ? align : 0) + room;
         struct plan plan = draw_plan();
-        struct large_block block = {.size = size, .form = (uint8_t)form, .has_room = room != 0};
+        struct large_block block = {.size = size,
+                                    .form = (uint8_t)form,
+                                    .aligned = align > CACHE_LINE,
+                                    .has_room = room != 0};
 
         if (size > PTRDIFF_MAX || bytes + slack < bytes ||
             bytes + slack + plan.front + plan.back < bytes)
@@ -224,7 +234,12 @@ static void *large_alloc(size_t size, size_t align, enum block_form form, size_t
 
 void *hardened_large_alloc(size_t size, size_t align, enum block_form form)
 {
-        return large_alloc(size, align, form, 0);
+        char *block = large_alloc(size, align, form, 0);
+
+        /* Relaxed: what programs do with blocks changes seldom. */
+        if (block && load_relaxed(&large.filled) == FILLED_LEAST)
+                system_populate(block, min_of(size, POPULATED_MOST));
+        return block;
 }
 
 /* The first byte behind the block that is not zero, as offset in the block, or UINT32_MAX. */
@@ -353,14 +368,29 @@ static struct large_block take_out(void *address, size_t size, enum block_form f
         return block;
 }
 
+/* Whether programs fill their large blocks, by the last word of each that is freed. */
+static void note_filled(const struct large_block *block)
+{
+        uint64_t last;
+
+        if (block->aligned || block->size < sizeof(last))
+                return;
+        memcpy(&last, (const char *)block->start + block->size - sizeof(last), sizeof(last));
+        lock_take(&hardened_large_lock);
+        store_relaxed(&large.filled, last ? min_of(large.filled + 1, (uint32_t)FILLED_LEAST) : 0);
+        lock_drop(&hardened_large_lock);
+}
+
 bool hardened_large_free(void *address, size_t size, enum block_form form, const char *call,
                          const void *site)
 {
         bool known;
         struct large_block block = take_out(address, size, form, call, site, &known);
 
-        if (known)
+        if (known) {
+                note_filled(&block);
                 close_block(&block);
+        }
         return known;
 }
 
@@ -375,6 +405,15 @@ size_t hardened_large_bytes(const void *address, bool *known)
         *known = block != NULL;
         lock_drop(&hardened_large_lock);
         return bytes;
+}
+
+/* A program that makes a block larger has filled it, and goes on. */
+static void populate_grown(char *block, size_t old, size_t size)
+{
+        size_t old_bytes = round_up(old, system_page_bytes());
+
+        if (size > old_bytes)
+                system_populate(block + old_bytes, min_of(size - old_bytes, GROWN_POPULATED_MOST));
 }
 
 /* LARGE-2: a page at least stays without access behind a block that grows. */
@@ -449,11 +488,15 @@ static void *alloc_to_move(size_t old, size_t size, size_t align)
 
 void *hardened_large_resize(void *address, size_t size, size_t align, const char *call)
 {
+        struct large_block block;
         size_t old;
         char *moved;
+        bool known;
 
-        if (resize_in_place(address, size, call, &old))
+        if (resize_in_place(address, size, call, &old)) {
+                populate_grown(address, old, size);
                 return address;
+        }
         moved = alloc_to_move(old, size, align);
         if (!moved)
                 return NULL;
@@ -461,7 +504,11 @@ void *hardened_large_resize(void *address, size_t size, size_t align, const char
                 memcpy(moved, address, min_of(old, size));
         else
                 move_content(moved, address, min_of(old, size));
-        hardened_large_free(address, SIZE_MAX, FORM_MALLOC, call, NULL);
+        block = take_out(address, SIZE_MAX, FORM_MALLOC, call, NULL, &known);
+        if (known)
+                close_block(&block);
+        if (size > old)
+                populate_grown(moved, old, size);
         return moved;
 }
 
