@@ -144,20 +144,21 @@ static inline void slab_place(struct slab_record *record, enum slab_place place,
         record->awaited = awaited;
 }
 
+/* What each malloc and free changes comes first, in a line of the cache. */
 struct pool {
         struct lock lock;
-        uint32_t waiting;            /* objects in drawn and aged */
-        uint32_t next_aged;          /* the oldest */
+        uint32_t waiting;    /* objects in drawn and aged */
+        uint32_t next_aged;  /* the oldest */
+        uint32_t next_index; /* of the object that is taken next: it has left record_loose */
+        uint32_t opened;     /* 1: its lock may be held (HARD-8) */
         struct slab_record *current; /* objects are taken from it */
-        uint32_t next_index;   /* of the object that is taken next: it has left record_loose */
-        uint32_t opened;       /* 1: its lock may be held (HARD-8) */
-        char *next_object;     /* that object; NULL: none is drawn */
-        struct list partial;   /* slabs with objects to hand out; NULLs until first used */
-        struct list empty;     /* without an object out or waiting, oldest first */
-        struct list released;  /* and without memory, unreadable if the system has guards */
-        uint64_t taken, given; /* objects, cumulative; given are out no more */
-        uint64_t slabs;        /* with memory */
+        char *next_object;           /* the object that is taken next; NULL: none is drawn */
+        uint64_t taken, given;       /* objects, cumulative; given are out no more */
         struct random_stream random;
+        struct list partial;  /* slabs with objects to hand out; NULLs until first used */
+        struct list empty;    /* without an object out or waiting, oldest first */
+        struct list released; /* and without memory, unreadable if the system has guards */
+        uint64_t slabs;       /* with memory */
         uint64_t drawn[HARDENED_WAITING_MAX]; /* wait_of; 0: none yet */
         uint64_t aged[HARDENED_WAITING_MAX];
 } __attribute__((aligned(CACHE_LINE)));

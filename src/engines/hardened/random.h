@@ -12,11 +12,10 @@
 enum { RANDOM_KEY_WORDS = 8, RANDOM_BLOCKS = 2, RANDOM_DRAWS = 32 * RANDOM_BLOCKS };
 
 struct random_stream {
-        uint16_t
-                draws[RANDOM_DRAWS]; /* of the last blocks; the first `left` are still to be used */
-        uint32_t left;
-        uint64_t block; /* number of the next block */
-        uint64_t nonce; /* number of the stream */
+        uint64_t left; /* numbers in draws that are still to be used, the first ones */
+        uint16_t draws[RANDOM_DRAWS]; /* of the last blocks */
+        uint64_t block;               /* number of the next block */
+        uint64_t nonce;               /* number of the stream */
 };
 
 /* Makes the next blocks of the stream. */
