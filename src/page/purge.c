@@ -8,7 +8,7 @@
  *
  * PURGE-1  A large block takes pages that were never touched if no run of touched ones is long enough. Those would stay
  *          resident beside it for purge_delay, and the program's peak is mostly then. So as many of them go back at
- *          once, beyond an eighth of the pages in use. A program that replaces such blocks all the time will want them
+ *          once, beyond a thirty-second of the pages in use. A program that replaces such blocks all the time will want them
  *          again, so no more than 16 MiB go back this way in the time of ten delays. With several threads none do:
  *          others may want the pages, and wait while the system takes them from every CPU's table.
  *
@@ -36,7 +36,7 @@ enum {
         RETURN_LEAST = 256,  /* untouched pages of a block, for which others go back */
         RETURN_PAGES = 4096, /* 16 MiB, */
         RETURN_DELAYS = 10,  /* in so many delays */
-        KEPT_SHARE = 8,      /* of the pages in use, not given back in return */
+        KEPT_SHARE = 32,     /* of the pages in use, not given back in return */
 };
 
 struct lock purge_lock;

@@ -577,7 +577,7 @@ static void test_purge_in_calls(void **state)
 
 /*
  * PURGE-1: frees a run, makes a block that is longer and so lies on pages that were never touched, and checks that as
- * many others go back, but for an eighth of the pages in use, and @room at most. Returns how many went.
+ * many others go back, but for a thirty-second of the pages in use, and @room at most. Returns how many went.
  */
 static size_t returned_for(size_t pages, size_t room)
 {
@@ -593,7 +593,7 @@ static size_t returned_for(size_t pages, size_t room)
         model_take(block, pages, 1);
         touched = zone->free_touched_pages;
         used = zone->chunks * (size_t)CHUNK_PAGES - zone->free_pages;
-        spare = touched - min_of(touched, used / 8);
+        spare = touched - min_of(touched, used / 32);
         pages_purge_in_return(block, fresh);
         spare = min_of(spare, pages);
         assert_int_equal(touched - zone->free_touched_pages, min_of(spare, room));
