@@ -463,6 +463,9 @@ def test_a_table_of_costs_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         ("count,ns\ncalls,dear\n", "calls costs 'dear'; expected 0 to 1e9 ns"),
         ("count,ns\ncalls\n", "calls costs ''; expected 0 to 1e9 ns"),
         ("count,ns\ncalls,-1\n", "calls costs -1; expected 0 to 1e9 ns"),
+        ("count,ns\ncompare_swap,9\n", "'compare_swap' is no count; expected compare_swaps"),
+        ("count,ns\ncalls ,9\n", "'calls ' is no count; expected calls"),
+        ("ns,count\n9\n", "'' is no count; expected a name of assumed_costs.csv"),
     ):
         costs.write_text(text)
         with pytest.raises(KmemError, match=re.escape(f"costs {costs}: {reason}")):
@@ -478,6 +481,9 @@ def test_costs_are_read(tmp_path: Path) -> None:
     document = json.loads(file.read_text())
     assert document["modelled"]["ns"] == 7 * document["counts"]["calls"]
     assert 0.5 < document["fast_path_share"] < 1
+    # Each count of a replay may have a cost, also those that have none in the assumed costs.
+    costs.write_text("count,ns\n" + "".join(f"{name},1\n" for name in document["counts"]))
+    assert read_costs(costs) == dict.fromkeys(document["counts"], 1)
     twice = "count,ns\ncalls,7\ncalls,8\n"
     for wrong in ("count,ns\ncalls,x\n", "count,ns\ncalls,-1\n", "calls,7\n", "", twice):
         costs.write_text(wrong)

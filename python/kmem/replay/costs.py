@@ -2,6 +2,7 @@
 """Modelled time: the counts of a simulated machine, each multiplied by a cost from a table."""
 
 import csv
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,13 @@ from kmem.common.errors import KmemError
 from kmem.common.files import read_text
 
 ASSUMED = Path(__file__).parent / "assumed_costs.csv"
+
+# What the simulated machine counts beside the counts that have assumed costs.
+LOCKS = ("slot", "list", "barn", "alien", "slob", "page", "metadata", "other")
+OF_LOCK = ("locks", "handed_over", "handed_over_node", "waits", "waits_node")
+FURTHER = {"slow_calls", "slow_paths", "fences"} | {
+    f"{lock}_{what}" for lock in LOCKS for what in OF_LOCK
+}
 
 
 def read_costs(file: Path = ASSUMED) -> dict[str, float]:
@@ -23,9 +31,15 @@ def read_costs(file: Path = ASSUMED) -> dict[str, float]:
     if columns and not {"count", "ns"} <= set(columns):
         given = ",".join(columns)[:60]
         raise KmemError(f"costs {file}: expected columns count and ns, not {given!r}")
-    costs = {}
+    costs: dict[str, float] = {}
+    # A misspelt name would leave its count without a cost.
+    known = FURTHER.union(row["count"] for row in rows) if file == ASSUMED else known_counts()
     for row in rows:
-        name = row["count"]
+        name = row["count"] or ""
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), 1)
+            wanted = near[0] if near else f"a name of {ASSUMED.name}"
+            raise KmemError(f"costs {file}: {name[:60]!r} is no count; expected {wanted}")
         try:
             ns = float(row["ns"])
         except (TypeError, ValueError):
@@ -39,6 +53,10 @@ def read_costs(file: Path = ASSUMED) -> dict[str, float]:
     if not costs:
         raise KmemError(f"costs {file}: expected a table with columns count and ns")
     return costs
+
+
+def known_counts() -> set[str]:
+    return FURTHER.union(read_costs())
 
 
 def modelled_ns(counts: Mapping[str, int], costs: Mapping[str, float]) -> float:
