@@ -4,6 +4,7 @@
  */
 #include "simulator/simulator.h"
 
+#include "base/options.h"
 #include "heap/heap.h"
 #include "machine/message.h"
 #include "machine/system.h"
@@ -135,22 +136,13 @@ static bool watch_descriptors(void)
 }
 
 /*
- * Adds option classes=fine: the figures that runs are compared with were taken with it. Option
- * kernel has classes of its own.
+ * The default of option classes is fine: the figures that runs are compared with were taken with it.
+ * Option kernel has classes of its own, and may stand in a file that the options name.
  */
 static bool set_options(const char *wanted)
 {
-        const char *own = wanted && strstr(wanted, "kernel=") ? "" : "classes=fine,";
-        size_t bytes = strlen(own) + (wanted ? strlen(wanted) : 0) + 1;
-        char *text = malloc(bytes);
-        bool set;
-
-        if (!text)
-                return false;
-        stpcpy(stpcpy(text, own), wanted ? wanted : "");
-        set = !setenv("KMEM_OPTIONS", text, 1);
-        free(text);
-        return set;
+        options.classes = CLASSES_FINE;
+        return !setenv("KMEM_OPTIONS", wanted ? wanted : "", 1);
 }
 
 KMEM_PUBLIC int sim_start(const struct sim_machine *given)

@@ -639,6 +639,17 @@ def test_bad_input_is_named(arguments: list[str], named: str) -> None:
     assert "the default stays" not in line  # nothing goes on with it
 
 
+def test_a_kernel_in_a_file_has_its_own_classes(tmp_path: Path) -> None:
+    """As one in the text; a name that only looks like the option leaves the classes alone."""
+    trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
+    for name, options in (("options", "kernel=6.12"), ("kernel=6.12", "sheaf_capacity=0")):
+        given = tmp_path / name
+        given.write_text(f"{options}\n")
+        plain, of_file = (replay(trace, f"options={text}") for text in (options, f"@{given}"))
+        del plain["machine"], of_file["machine"]
+        assert plain == of_file
+
+
 def test_options_in_a_file_are_refused_as_others(tmp_path: Path) -> None:
     table = tmp_path / "table"
     table.write_text("kept\n")
