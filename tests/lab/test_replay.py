@@ -599,6 +599,18 @@ def test_memory(tmp_path: Path) -> None:
             assert f"--memory {text}: {expected}\n" in done.stderr
 
 
+def test_copies_beyond_memory(tmp_path: Path) -> None:
+    """Objects of copies count as the file's memory; a CPU for each of a copy's takes none."""
+    path = tmp_path / "one.ktrace"
+    tr.write_trace(path, trace_of([event(i, tr.ALLOC, i, 8) for i in range(2000)]))
+    done = kmem(path, "--repeat", "65536")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(r"repeat=65536: it takes 104\d{7} bytes of memory, .* --memory", done.stderr)
+    rows = [event(0, tr.ALLOC, 0, 64), event(1, tr.FREE, 0, 64, cpu=65535)]
+    tr.write_trace(path, trace_of(rows, cpus=65536))
+    assert replay(path, "repeat=65536")["counts"]["calls"] == 2 * 65536
+
+
 def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

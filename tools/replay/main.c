@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { REPEAT_MOST = 65536, MOMENTS_MOST = 100000 };
 
@@ -54,15 +55,38 @@ static unsigned int slots_of(const struct trace *trace)
         return 1;
 }
 
+/* The memory of a single copy. */
+static const struct trace_demand demand = {
+        .record = STEPS_RECORD_BYTES,
+        .object = STEPS_OBJECT_BYTES + sizeof(void *),
+};
+
+/*
+ * Copies have places of their own, which the file's bytes say nothing about: they count as its memory
+ * too, once it is known how many places a copy has.
+ */
+static void check_copies(const char *path, const struct trace *trace, const struct replay *replay,
+                         unsigned int copies)
+{
+        struct trace_contents contents = {
+                .records = trace->records,
+                .objects = trace->objects,
+                .others = (uint64_t)replay->places * (copies - 1) * sizeof(void *),
+        };
+        struct stat status;
+        struct trace_error error;
+
+        if (copies == 1)
+                return;
+        if (stat(path, &status))
+                die("%s: %s", path, strerror(errno));
+        if (!trace_memory_allows(&contents, &demand, (uint64_t)status.st_size, &error))
+                die("%s: repeat=%u: %s", path, copies, error.text);
+}
+
 int main(int argc, char **argv)
 {
         struct plan plan = {.nodes = 1, .repeat = 1, .options = ""};
-        /* The memory of a single copy; the caller multiplies it by the number of copies. */
-        static const struct trace_demand demand = {
-                .record = STEPS_RECORD_BYTES,
-                .object = STEPS_OBJECT_BYTES + sizeof(void *),
-                .cpu = sizeof(uint16_t),
-        };
         struct sim_machine machine;
         struct trace trace;
         struct replay replay;
@@ -81,6 +105,7 @@ int main(int argc, char **argv)
         if ((error = sim_start(&machine)))
                 return error == EINVAL ? 2 : 1;
         replay_prepare(&replay, &trace, PLACES_REUSED);
+        check_copies(argv[1], &trace, &replay, plan.repeat);
         replay_run(&replay, &plan, &outcome);
         replay_print(&replay, &plan, &outcome, &trace);
         if (fflush(stdout) || ferror(stdout))

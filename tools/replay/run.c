@@ -18,8 +18,7 @@ struct running {
         const struct replay *replay;
         const struct plan *plan;
         struct outcome *outcome;
-        void **objects;   /* by place, the copies side by side */
-        uint16_t *cpu_of; /* by CPU of the trace, the copies side by side */
+        void **objects; /* by place, the copies side by side */
         /* Pages of large blocks, without engine slob's. To ask the heap would take its locks. */
         size_t large_pages;
         size_t huge_pages; /* the part of large_pages outside the heap */
@@ -158,38 +157,30 @@ static void take_steps(struct running *running)
         uint64_t start = sim_time();
         uint64_t now = 0;
         uint64_t moment = next_moment(running);
+        unsigned int cpus = running->plan->cpus;
+        unsigned int stride = replay->trace_cpus % cpus; /* from a copy's CPU to the next copy's */
 
         for (uint64_t i = 0; i < replay->steps_count; i++) {
                 const struct step *step = &replay->steps[i];
                 void **places = &running->objects[(size_t)step->place * copies];
-                const uint16_t *cpus = &running->cpu_of[(size_t)step->cpu * copies];
+                unsigned int cpu = step->cpu % cpus;
 
                 if (step->time != now) {
                         now = step->time;
                         sim_time_set(start + now);
                 }
                 for (unsigned int copy = 0; copy < copies; copy++) {
-                        if (sim_cpu() != cpus[copy])
-                                sim_set_cpu(cpus[copy]);
+                        if (sim_cpu() != cpu)
+                                sim_set_cpu(cpu);
                         take_step(running, step, &places[copy]);
+                        cpu += stride;
+                        cpu -= cpu >= cpus ? cpus : 0;
                 }
                 if (unlikely(i + 1 == moment)) {
                         note_moment(running, i + 1, now);
                         moment = next_moment(running);
                 }
         }
-}
-
-static uint16_t *spread_cpus(const struct replay *replay, const struct plan *plan)
-{
-        uint16_t *cpu_of = need(calloc((size_t)replay->trace_cpus * plan->repeat, sizeof(*cpu_of)));
-
-        for (unsigned int cpu = 0; cpu < replay->trace_cpus; cpu++)
-                for (unsigned int copy = 0; copy < plan->repeat; copy++)
-                        cpu_of[(size_t)cpu * plan->repeat + copy] =
-                                (uint16_t)((cpu + (uint64_t)copy * replay->trace_cpus) %
-                                           plan->cpus);
-        return cpu_of;
 }
 
 static double cpu_seconds(void)
@@ -207,7 +198,6 @@ void replay_run(const struct replay *replay, const struct plan *plan, struct out
                 .plan = plan,
                 .outcome = outcome,
                 .objects = need(calloc((size_t)replay->places * plan->repeat + 1, sizeof(void *))),
-                .cpu_of = spread_cpus(replay, plan),
                 .moments = min_of((uint64_t)plan->moments, replay->steps_count),
         };
         uint64_t last = replay->steps_count ? replay->steps[replay->steps_count - 1].time : 0;
@@ -224,7 +214,6 @@ void replay_run(const struct replay *replay, const struct plan *plan, struct out
         take_steps(&running);
         outcome->cpu_seconds = cpu_seconds() - started;
         sim_counts(&outcome->counts);
-        free(running.cpu_of);
         resident_end(&running.resident);
         check_or_die(running.large_pages + slob_counts.big_pages == large_pages());
 }
