@@ -21,6 +21,7 @@ from traces import event, random_traces, trace_of
 
 from kmem.common.errors import KmemError
 from kmem.replay.costs import modelled_ns, read_costs
+from kmem.replay.recorded import options_for
 from kmem.traces import file as tr
 from kmem.traces.slabinfo import HEADER_LINE, VERSION_LINE
 
@@ -660,6 +661,8 @@ def test_a_kernel_in_a_file_has_its_own_classes(tmp_path: Path) -> None:
         plain, of_file = (replay(trace, f"options={text}") for text in (options, f"@{given}"))
         del plain["machine"], of_file["machine"]
         assert plain == of_file
+        added = options_for([options])[:-1]  # where a slab table stands beside
+        assert options_for([f"@{given}"]) == (*added, f"@{given}")
 
 
 def test_options_in_a_file_are_refused_as_others(tmp_path: Path) -> None:

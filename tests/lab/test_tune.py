@@ -372,6 +372,14 @@ def test_what_is_set_is_not_searched() -> None:
     ]
 
 
+def test_what_a_file_sets_is_not_searched(tmp_path: Path) -> None:
+    given = tmp_path / "options"
+    given.write_text("# kept\nengine=slob\nclasses=kernel\n")
+    named = found_by(tmp_path / "named", "--trials", "6", "--set", "engine=slob,classes=kernel")
+    of_file = found_by(tmp_path / "of_file", "--trials", "6", "--set", f"@{given}")
+    assert of_file == named
+
+
 def test_entries() -> None:
     assert entries({"engine": "slub", "freeze": None, "sheaf_capacity": 0}) == ["sheaf_capacity=0"]
     assert entries({"engine": "slob", "slob_breaks": ""}) == ["engine=slob", "slob_breaks="]

@@ -18,6 +18,7 @@ import polars as pl
 from kmem.common.errors import KmemError
 from kmem.common.files import read_text
 from kmem.replay.mapping import GROUP, GroupKey, Shares, allocations, map_groups, missing_objects
+from kmem.replay.tool import entries_of
 from kmem.traces import file as tr
 from kmem.traces.slabinfo import CacheLine, SlabinfoError, parse_slabinfo
 
@@ -33,8 +34,7 @@ FIRST_BYTES = 384  # memory for an object that is allocated first: its record he
 
 def options_for(given: Sequence[str]) -> tuple[str, ...]:
     """The options of a replay: those of ours would win over the policies of option kernel."""
-    entries = ",".join(given).split(",")
-    of_kernel = any(entry.startswith("kernel=") for entry in entries)
+    of_kernel = any(entry.startswith("kernel=") for entry in entries_of(given))
     return (*(OPTIONS_OF_KERNEL if of_kernel else OPTIONS), *given)
 
 

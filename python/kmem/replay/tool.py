@@ -64,14 +64,22 @@ def run(
 
 
 def entries_of(texts: Sequence[str]) -> Iterator[str]:
-    """The entries of options, and those of an @FILE that can be read; else the library refuses."""
+    """The entries of options, and those of an @FILE in its place.
+
+    A file that the library would not take stays an entry, for the library to refuse.
+    """
     for entry in ",".join(texts).replace("\n", ",").split(","):
         if not entry.startswith("@"):
             yield entry
             continue
         file = Path(entry[1:])
         # A pipe can be read once, and the library reads it.
-        if not file.is_file() or not os.access(file, os.R_OK):
+        if (
+            not file.is_file()
+            or not os.access(file, os.R_OK)
+            or file.stat().st_size >= OPTIONS_FILE_BYTES
+        ):
+            yield entry
             continue
         with file.open(errors="replace") as content:
             for line in content.read(OPTIONS_FILE_BYTES).split("\n"):

@@ -14,7 +14,7 @@ from kmem.common.files import state_of, write_json
 from kmem.common.spread import waiting_threads
 from kmem.common.tree import build
 from kmem.replay.costs import ASSUMED, read_costs
-from kmem.replay.tool import TOOLS, refuse_options
+from kmem.replay.tool import TOOLS, entries_of, refuse_options
 from kmem.traces.file import read_trace
 from kmem.tune.replays import Answers, Replays
 from kmem.tune.report import as_document, show
@@ -71,6 +71,8 @@ def tune(
     json_file: Path | None,
 ) -> None:
     refuse_options(options)
+    # The search leaves alone what has a name here, and workers elsewhere do not have an @FILE.
+    options = [entry for entry in entries_of(options) if entry]
     build()
     search = make_search(
         traces,
