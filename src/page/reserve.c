@@ -19,6 +19,7 @@
  */
 #include "base/metadata.h"
 #include "base/options.h"
+#include "machine/message.h"
 #include "machine/probe.h"
 #include "page/extra.h"
 #include "page/zone.h"
@@ -392,6 +393,14 @@ static bool tables_grow_locked(size_t pages)
 
 static bool refused_locked(void)
 {
+        /*
+         * Without its first chunk the heap gives nothing, and few programs look at what malloc says
+         * that early: they end by a signal, or with a word of their own about ten bytes.
+         */
+        if (frontier.pages == 0 && frontier.refusals == 0)
+                message("no memory for the first %zu KiB of the heap; expected higher limits of "
+                        "memory (ulimit -d, -l, -v)",
+                        CHUNK_BYTES >> 10);
         store_relaxed(&frontier.refusals, frontier.refusals + 1);
         return false;
 }

@@ -425,6 +425,16 @@ def test_no_memory_left_under_a_limit_from_the_start(dropin: DropIn, build: Buil
     assert all(64 <= mib <= 512 for mib in taken(finished)), finished.describe()
 
 
+def test_a_limit_below_the_first_memory_of_the_heap_is_named(dropin: DropIn) -> None:
+    """Once a process, and with the limit to raise: perl ends by SIGSEGV without a word."""
+    limited = ["prlimit", f"--data={5 << 20}", "--", "perl", "-e", "print 1"]
+    finished = dropin.attempt(limited)
+    if finished.status == 0:
+        pytest.skip("RLIMIT_DATA is not enforced here")
+    named = "kmem: no memory for the first 4096 KiB of the heap; expected higher limits of memory"
+    assert finished.messages() == [f"{named} (ulimit -d, -l, -v)"], finished.describe()
+
+
 @pytest.mark.parametrize("resource", ["data", "space", "call"])
 @one_quick
 def test_no_memory_left_under_a_later_limit(dropin: DropIn, build: Build, resource: str) -> None:
