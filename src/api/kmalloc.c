@@ -141,11 +141,15 @@ KMEM_PUBLIC size_t ksize(const void *block)
 KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
 {
         void *block = (void *)old_block;
-        size_t old = ZERO_OR_NULL_PTR(block) ? 0 : owner_block_bytes(block);
+        size_t old;
         size_t request;
 
         if (ZERO_OR_NULL_PTR(block))
                 return kmalloc(size, flags);
+        /* Only the block's own heap knows what was asked for, and so what is to be cleared. */
+        if (heap_is_foreign())
+                return bound.calls->resize(block, size, flags);
+        old = owner_block_bytes(block);
         if (size == 0) {
                 kfree(block);
                 return ZERO_SIZE_PTR;
@@ -164,11 +168,10 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
                 void *resized = NULL;
 
                 if (size <= KMALLOC_MAX_SIZE)
-                        resized = unlikely(flags & (__GFP_ACCOUNT | __GFP_NOFAIL))
-                                          ? owner_block_resize_accounted(block, old, size, flags,
-                                                                         CALL_SITE)
-                                          : owner_block_resize(CLASS_KMALLOC, block, old, size,
-                                                               CALL_SITE);
+                        resized =
+                                unlikely(flags & (__GFP_ACCOUNT | __GFP_NOFAIL))
+                                        ? block_resize_accounted(block, old, size, flags, CALL_SITE)
+                                        : block_resize(CLASS_KMALLOC, block, old, size, CALL_SITE);
                 if (!resized)
                         return kmalloc_failed(size, flags);
                 if (flags & __GFP_ZERO)

@@ -45,6 +45,12 @@ static struct event *pool_event(mempool_t *pool)
         return (struct event *)&pool->wait;
 }
 
+/* Two libraries of a process may use the same pool, so its lock is the heap owner's. */
+static struct lock *owner_lock(const mempool_t *pool)
+{
+        return heap_is_foreign() ? bound.calls->pool_lock(pool) : pool_lock(pool);
+}
+
 static void pool_add_locked(mempool_t *pool, void *element)
 {
         check_or_die(pool->curr_nr < max_of(pool->min_nr, 1));
@@ -143,16 +149,16 @@ KMEM_PUBLIC void mempool_destroy(mempool_t *pool)
 /* Frees the elements above the new number, then lowers min_nr. */
 static void pool_shrink(mempool_t *pool, int new_min_nr)
 {
-        lock_take(pool_lock(pool));
+        lock_take(owner_lock(pool));
         while (pool->curr_nr > new_min_nr) {
                 void *element = pool_remove_locked(pool);
 
-                lock_drop(pool_lock(pool));
+                lock_drop(owner_lock(pool));
                 pool->free(element, pool->pool_data);
-                lock_take(pool_lock(pool));
+                lock_take(owner_lock(pool));
         }
         store_relaxed(&pool->min_nr, new_min_nr);
-        lock_drop(pool_lock(pool));
+        lock_drop(owner_lock(pool));
 }
 
 /*
@@ -169,12 +175,12 @@ static void pool_fill(mempool_t *pool)
                 element = pool->alloc(GFP_KERNEL, pool->pool_data);
                 if (!element)
                         return;
-                lock_take(pool_lock(pool));
+                lock_take(owner_lock(pool));
                 if (pool->curr_nr < pool->min_nr) {
                         pool_add_locked(pool, element);
                         added = true;
                 }
-                lock_drop(pool_lock(pool));
+                lock_drop(owner_lock(pool));
                 if (!added) {
                         pool->free(element, pool->pool_data);
                         return;
@@ -200,12 +206,12 @@ KMEM_PUBLIC int mempool_resize(mempool_t *pool, int new_min_nr)
         elements = kmalloc_array((size_t)new_min_nr, sizeof(*elements), GFP_KERNEL);
         if (!elements)
                 return -ENOMEM;
-        lock_take(pool_lock(pool));
+        lock_take(owner_lock(pool));
         old = pool->elements;
         memcpy(elements, old, (size_t)pool->curr_nr * sizeof(*elements));
         pool->elements = elements;
         store_relaxed(&pool->min_nr, new_min_nr);
-        lock_drop(pool_lock(pool));
+        lock_drop(owner_lock(pool));
         kfree(old);
         pool_fill(pool);
         return 0;
@@ -215,9 +221,9 @@ KMEM_PUBLIC void *mempool_alloc_preallocated(mempool_t *pool)
 {
         void *element;
 
-        lock_take(pool_lock(pool));
+        lock_take(owner_lock(pool));
         element = pool_remove_locked(pool);
-        lock_drop(pool_lock(pool));
+        lock_drop(owner_lock(pool));
         if (!element)
                 errno = ENOMEM;
         return element;
@@ -233,10 +239,10 @@ static void *pool_wait(mempool_t *pool, gfp_t flags)
         uint32_t sequence;
         void *element;
 
-        lock_take(pool_lock(pool));
+        lock_take(owner_lock(pool));
         element = pool_remove_locked(pool);
         sequence = event_announce(event);
-        lock_drop(pool_lock(pool));
+        lock_drop(owner_lock(pool));
         if (!element)
                 element = pool->alloc(flags, pool->pool_data);
         if (element)
@@ -301,12 +307,12 @@ KMEM_PUBLIC void mempool_free(void *element, mempool_t *pool)
                 return;
         /* The unlocked look is enough by POOL-2. */
         if (unlikely(load_relaxed(&pool->curr_nr) < load_relaxed(&pool->min_nr))) {
-                lock_take(pool_lock(pool));
+                lock_take(owner_lock(pool));
                 if (pool->curr_nr < pool->min_nr) {
                         pool_add_locked(pool, element);
                         added = true;
                 }
-                lock_drop(pool_lock(pool));
+                lock_drop(owner_lock(pool));
         }
         if (!added)
                 pool->free(element, pool->pool_data);

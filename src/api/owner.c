@@ -6,9 +6,8 @@
 #include "api/owner.h"
 
 #include "engines/hardened/often.h"
+#include "heap/pool_locks.h"
 #include "record/record.h"
-
-#include <string.h>
 
 void *owner_block_alloc_first(enum class_table table, size_t size, bool zero, const void *site)
 {
@@ -42,21 +41,6 @@ void *owner_block_resize(enum class_table table, void *block, size_t old, size_t
 {
         return heap_is_foreign() ? bound.calls->block_resize(table, block, old, size, site)
                                  : block_resize(table, block, old, size, site);
-}
-
-void *owner_block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags,
-                                   const void *site)
-{
-        void *moved;
-
-        if (!heap_is_foreign())
-                return block_resize_accounted(block, old, size, flags, site);
-        moved = bound.calls->block_alloc_accounted(size, flags & ~__GFP_ZERO, site);
-        if (!ZERO_OR_NULL_PTR(moved)) {
-                memcpy(moved, block, min_of(old, size));
-                bound.calls->block_free(block, "krealloc");
-        }
-        return moved;
 }
 
 bool owner_belongs_to_libc(const void *block)
@@ -188,4 +172,6 @@ const struct heap_calls kmem_heap_calls = {
         .vfork_prepare = vfork_prepare,
         .vfork_begin_child = vfork_begin_child,
         .vfork_end = vfork_end,
+        .resize = krealloc,
+        .pool_lock = pool_lock,
 };

@@ -57,6 +57,8 @@ struct heap_calls {
         enum area_lent (*vfork_prepare)(void);
         void (*vfork_begin_child)(void);
         void (*vfork_end)(enum area_lent lent, bool born);
+        void *(*resize)(const void *block, size_t size, gfp_t flags);
+        struct lock *(*pool_lock)(const void *pool);
 };
 
 /* The table of this library, or of a library loaded before: only api/bound.c may name it. */
@@ -108,8 +110,6 @@ KMEM_HIDDEN size_t owner_block_bytes(const void *block);
 KMEM_HIDDEN size_t owner_block_usable_bytes(const void *block, const char *call);
 KMEM_HIDDEN void *owner_block_resize(enum class_table table, void *block, size_t old, size_t size,
                                      const void *site);
-KMEM_HIDDEN void *owner_block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags,
-                                               const void *site);
 KMEM_HIDDEN bool owner_belongs_to_libc(const void *block);
 KMEM_HIDDEN void owner_report_bad_free(const char *call, void *block, const char *wrong);
 

@@ -351,7 +351,7 @@ def test_opened_and_closed_under_signals(
 
 @everywhere
 def test_one_heap_a_process(dropin: DropIn, build: Build, library: Path) -> None:
-    program = build("one_heap", "one_heap.c", flags=HEADERS)
+    program = build("one_heap", "one_heap.c", flags=(*THREADS, *HEADERS))
     expect_ok(dropin.run([program, LIBRARIES / "libkmem.so"], minimum=50))
 
 
@@ -361,14 +361,14 @@ def test_one_heap_a_process(dropin: DropIn, build: Build, library: Path) -> None
 def test_one_heap_whichever_library_is_first(
     plain: Plain, build: Build, library: Path, names: tuple[str, ...]
 ) -> None:
-    program = build("one_heap", "one_heap.c", flags=HEADERS)
+    program = build("one_heap", "one_heap.c", flags=(*THREADS, *HEADERS))
     preload = ":".join(str(LIBRARIES / name) for name in names)
     finished = plain.run([program, LIBRARIES / "libkmem.so"], environment={"LD_PRELOAD": preload})
     expect_ok(finished)
 
 
 def test_what_is_no_block_is_left_to_the_owner(plain: Plain, build: Build, library: Path) -> None:
-    program = build("one_heap", "one_heap.c", flags=HEADERS)
+    program = build("one_heap", "one_heap.c", flags=(*THREADS, *HEADERS))
     environment = {"LD_PRELOAD": str(library), "KMEM_OPTIONS": "bad_free=ignore"}
     finished = plain.run([program, LIBRARIES / "libkmem.so", "bad"], environment=environment)
     assert finished.stdout == "ok\n", finished.describe()

@@ -2,11 +2,13 @@
 /*
  * Under the drop-in, a library libkmem.so (argv[1]) that is opened later shares its heap: kfree
  * takes blocks of malloc, and free takes blocks of kmalloc. A request that a group's limit refuses
- * does not lead to a message there, either. With argv[2] it frees a pointer that is no block.
+ * does not lead to a message there, either. krealloc there clears what __GFP_ZERO asks for, and the two
+ * libraries have one lock for a pool. With argv[2] it resizes a pointer that is no block.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
+#include <pthread.h>
 
 #include <kmem.h>
 
@@ -32,6 +34,88 @@ static void use_group(void *library)
         check(group && !enter(group));
         check(!allocate(100000, GFP_KERNEL_ACCOUNT) && errno == ENOMEM);
         check(enter(NULL) == group && destroy(group) == 0);
+}
+
+/* Bytes of the block before it shrank, and of the freed blocks whose memory it gets, are not seen again. */
+static void resize_cleared(void *library)
+{
+        __typeof__(&krealloc) resize = function(library, "krealloc");
+        __typeof__(&kzalloc) zeroed = function(library, "kzalloc");
+
+        for (size_t bytes = 8; bytes < (1u << 20); bytes *= 3) {
+                unsigned char *block = memset(opaque(malloc(3 * bytes)), 1, 3 * bytes);
+
+                free(opaque(block));
+                block = memset(zeroed(bytes, GFP_KERNEL), 2, bytes);
+                block = resize(block, bytes / 2, GFP_KERNEL | __GFP_ZERO);
+                check(block != NULL);
+                block = resize(block, 3 * bytes, GFP_KERNEL | __GFP_ZERO);
+                check(block != NULL && block[bytes / 2 - 1] == 2);
+                for (size_t at = bytes / 2; at < 3 * bytes; at++)
+                        check(block[at] == 0);
+                free(opaque(block));
+        }
+}
+
+enum { RESERVED = 4, ROUNDS = 1000000 };
+
+static mempool_t pool;
+
+struct pool_calls {
+        __typeof__(&mempool_alloc) take;
+        __typeof__(&mempool_free) give;
+};
+
+static struct pool_calls pool_calls_of(void *library)
+{
+        return (struct pool_calls){function(library, "mempool_alloc"),
+                                   function(library, "mempool_free")};
+}
+
+static void *new_element(gfp_t flags, void *pool_data)
+{
+        static unsigned int elements[RESERVED];
+        static unsigned int count;
+
+        (void)flags;
+        (void)pool_data;
+        return count < RESERVED ? &elements[count++] : NULL;
+}
+
+static void no_free(void *element, void *pool_data)
+{
+        (void)pool_data;
+        check(element == NULL); /* all elements belong to the reserve */
+}
+
+static void *use_elements(void *argument)
+{
+        const struct pool_calls *calls = argument;
+
+        for (unsigned int round = 0; round < ROUNDS; round++) {
+                unsigned int *element = calls->take(&pool, 0);
+
+                check(element != NULL);
+                check(__atomic_exchange_n(element, 1, __ATOMIC_RELAXED) == 0);
+                __atomic_store_n(element, 0, __ATOMIC_RELAXED);
+                calls->give(element, &pool);
+        }
+        return NULL;
+}
+
+/* A thread in each library takes elements of a pool and gives them back. */
+static void use_pool(void *library)
+{
+        struct pool_calls own = pool_calls_of(RTLD_DEFAULT);
+        struct pool_calls other = pool_calls_of(library);
+        __typeof__(&mempool_init) init = function(library, "mempool_init");
+        pthread_t thread;
+
+        check(init(&pool, RESERVED, new_element, no_free, NULL) == 0);
+        check(pthread_create(&thread, NULL, use_elements, &other) == 0);
+        use_elements(&own);
+        check(pthread_join(thread, NULL) == 0);
+        check(pool.curr_nr == RESERVED);
 }
 
 static void resize_no_block(void *library)
@@ -82,6 +166,8 @@ int main(int argc, char **argv)
                 free(opaque(from_kmalloc));
         }
         use_group(library);
+        resize_cleared(library);
+        use_pool(library);
         if (argc == 3)
                 resize_no_block(library);
         check(dlclose(library) == 0);
