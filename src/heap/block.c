@@ -5,6 +5,7 @@
  */
 #include "heap/heap.h"
 
+#include "account/owners.h"
 #include "engines/hardened/hardened.h"
 #include "heap/accounted.h"
 #include "machine/fatal.h"
@@ -625,13 +626,21 @@ void *block_resize(enum class_table table, void *block, size_t old, size_t size,
         return cache ? request_again(cache, block, size, site) : block;
 }
 
+/* Whether the group that a request is to be charged to, if any, is charged for the large block already. */
+static bool is_charged_rightly(const void *block, gfp_t flags)
+{
+        size_t charged;
+
+        return !wants_account(flags) || large_owner(block, &charged) == group_current();
+}
+
 void *block_resize_accounted(void *block, size_t old, size_t size, gfp_t flags, const void *site)
 {
         void *moved = NULL;
 
         if (is_hardened(cache_of(block), block))
                 return resize_hardened(CLASS_KMALLOC, block, size, site);
-        if (!cache_of(block) && size > class_bytes_max())
+        if (!cache_of(block) && size > class_bytes_max() && is_charged_rightly(block, flags))
                 moved = resize_large(block, size, site);
         if (moved)
                 return moved;

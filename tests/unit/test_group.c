@@ -1134,6 +1134,37 @@ static void test_refused_once(void **state)
         child_passes("refused-once", "numa_fake=2");
 }
 
+/* A large block that no group or another one is charged for grows into one that the thread's group is charged for. */
+static void test_resize_charges_the_thread(void **state)
+{
+        struct kmem_group *first = make_group("first", NULL, 0);
+        struct kmem_group *second = make_group("second", NULL, 0);
+
+        (void)state;
+        for (size_t bytes = 50000; bytes < 16 << 20; bytes *= 4) {
+                char *block = kmalloc(bytes, GFP_KERNEL);
+
+                assert_non_null(block);
+                memset(block, 1, bytes);
+                kmem_group_set(first);
+                block = krealloc(block, 2 * bytes, GFP_KERNEL_ACCOUNT);
+                assert_non_null(block);
+                assert_true(stats_of(first).bytes >= 2 * bytes);
+                assert_int_equal(stats_of(first).objects, 1);
+                kmem_group_set(second);
+                block = krealloc(block, 4 * bytes, GFP_KERNEL_ACCOUNT);
+                assert_non_null(block);
+                assert_int_equal(stats_of(first).bytes, 0);
+                assert_true(stats_of(second).bytes >= 4 * bytes);
+                assert_true(block[0] == 1 && block[bytes - 1] == 1);
+                kmem_group_set(NULL);
+                kfree(block);
+                assert_int_equal(stats_of(second).bytes, 0);
+        }
+        assert_int_equal(kmem_group_destroy(first), 0);
+        assert_int_equal(kmem_group_destroy(second), 0);
+}
+
 /* INV-6: the pair that was in use is closed, and no slow path that still knows it puts a sheaf there. */
 static void test_closed_pair_stays(void **state)
 {
@@ -1307,6 +1338,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_objects_without_owner),
                 cmocka_unit_test(test_process_limit),
                 cmocka_unit_test(test_refused_once),
+                cmocka_unit_test(test_resize_charges_the_thread),
                 cmocka_unit_test(test_index_again),
                 cmocka_unit_test(test_strangers_in_bulk),
                 cmocka_unit_test(test_ignored_size),
