@@ -7,6 +7,9 @@
 
 #include "engines/hardened/often.h"
 #include "heap/pool_locks.h"
+#include "heap/reclaim.h"
+#include "introspect/slabinfo.h"
+#include "introspect/totals.h"
 #include "record/record.h"
 
 void *owner_block_alloc_first(enum class_table table, size_t size, bool zero, const void *site)
@@ -130,6 +133,20 @@ KMEM_NOINLINE void owner_block_kfree_slow(void *block, const char *call)
                 owner_block_free_at(block, call, CALL_SITE);
 }
 
+/* For the table: false without a heap. */
+static bool total_of_heap(struct heap_totals *totals)
+{
+        if (!heap_ready())
+                return false;
+        heap_total(totals);
+        return true;
+}
+
+static size_t trim_heap(size_t keep)
+{
+        return heap_ready() ? heap_trim(keep) : 0;
+}
+
 const struct heap_calls kmem_heap_calls = {
         .cache_create = kmem_cache_create_args,
         .cache_destroy = kmem_cache_destroy,
@@ -174,4 +191,7 @@ const struct heap_calls kmem_heap_calls = {
         .vfork_end = vfork_end,
         .resize = krealloc,
         .pool_lock = pool_lock,
+        .total = total_of_heap,
+        .trim = trim_heap,
+        .print_slabs = slabinfo_write,
 };

@@ -11,6 +11,8 @@
 #include "process/start.h"
 #include "process/vfork.h"
 
+struct heap_totals;
+
 struct heap_calls {
         struct kmem_cache *(*cache_create)(const char *name, unsigned int size,
                                            const struct kmem_cache_args *args, slab_flags_t flags);
@@ -59,6 +61,9 @@ struct heap_calls {
         void (*vfork_end)(enum area_lent lent, bool born);
         void *(*resize)(const void *block, size_t size, gfp_t flags);
         struct lock *(*pool_lock)(const void *pool);
+        bool (*total)(struct heap_totals *totals);
+        size_t (*trim)(size_t keep);
+        int (*print_slabs)(int file);
 };
 
 /* The table of this library, or of a library loaded before: only api/bound.c may name it. */

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* glibc's calls to look at and tune malloc. */
+/* glibc's calls to look at and tune malloc: of the process's heap, which may be another library's. */
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 
-#include "heap/reclaim.h"
 #include "heap/soft_limit.h"
 #include "machine/message.h"
 #include "introspect/totals.h"
-#include "introspect/slabinfo.h"
 #include "lang/text.h"
 #include "profile/guard.h"
 
@@ -61,12 +59,12 @@ KMEM_PUBLIC int malloc_trim(size_t keep)
         uint64_t end;
         size_t bytes;
 
-        if (!heap_ready())
+        if (!heap_ready() && !heap_is_foreign())
                 return 0;
         begin = system_time_ns();
         if (begin < load_relaxed(&due))
                 return 0;
-        bytes = heap_trim(keep);
+        bytes = bound.calls->trim(keep);
         end = system_time_ns();
         store_relaxed(&due, end + min_of(TRIM_REST * (end - begin), (uint64_t)TRIM_REST_MAX_NS));
         return bytes > 0;
@@ -110,9 +108,8 @@ KMEM_PUBLIC struct mallinfo2 mallinfo2(void)
 {
         struct heap_totals totals;
 
-        if (!heap_ready())
+        if (!bound.calls->total(&totals))
                 return (struct mallinfo2){0};
-        heap_total(&totals);
         return info_of(&totals);
 }
 
@@ -188,28 +185,18 @@ static void escape(const char *name, char *escaped)
 
 static void print_sizes(FILE *stream)
 {
-        for (uint32_t index = 1; index < slots_index_end(); index++) {
-                struct cache_totals totals;
-                struct kmem_cache *cache;
-                char name[CACHE_NAME_BYTES];
-                char escaped[sizeof("&quot;") * CACHE_NAME_BYTES];
-                uint32_t size = 0;
+        struct kmem_cache_info info = {.size = sizeof(info)};
+        uint64_t position = 0;
 
-                /* Printing may allocate, so it is not done under the lock. */
-                lock_take(&cache_mutex);
-                cache = caches_by_index[index];
-                if (cache) {
-                        memcpy(name, cache->name, sizeof(name));
-                        size = cache->size;
-                        cache_total(cache, &totals);
-                }
-                lock_drop(&cache_mutex);
-                if (!size)
-                        continue;
-                escape(name, escaped);
+        /* Printing may allocate: the walk holds no lock between its steps. */
+        while (kmem_cache_next(&position, &info) == 1) {
+                char escaped[sizeof("&quot;") * KMEM_NAME_BYTES];
+
+                escape(info.name, escaped);
                 fprintf(stream, "  <size name=\"%s\" bytes=\"%u\" inuse=\"%lu\" total=\"%lu\"/>\n",
-                        escaped, size, (unsigned long)totals.inuse,
-                        (unsigned long)totals.nodes.objects);
+                        escaped, info.slab_size, (unsigned long)info.objects_inuse,
+                        (unsigned long)info.num_objs);
+                info.size = sizeof(info);
         }
 }
 
@@ -261,11 +248,10 @@ KMEM_PUBLIC int malloc_info(int flags, FILE *stream)
                 errno = EINVAL;
                 return -1;
         }
-        if (!heap_ready()) {
+        if (!bound.calls->total(&totals)) {
                 errno = ENOMEM;
                 return -1;
         }
-        heap_total(&totals);
         info = info_of(&totals);
         grown = totals.pages.accessible_pages * PAGE_SIZE + hardened_system_bytes(&totals);
         text_print(whole, sizeof(whole),
@@ -311,15 +297,14 @@ KMEM_PUBLIC void malloc_stats(void)
         struct heap_totals totals;
         struct mallinfo2 info;
 
-        if (!heap_ready())
+        if (!bound.calls->total(&totals))
                 return;
-        heap_total(&totals);
         info = info_of(&totals);
         print_arena("Arena 0", info.arena, info.uordblks);
         print_arena("Total (incl. mmap)", info.arena + info.hblkhd, info.uordblks + info.hblkhd);
         message_print(STDERR_FILENO, "max mmap regions = %10zu\nmax mmap bytes   = %10zu\n",
                       totals.large.huge_peak_blocks, totals.large.huge_peak_bytes);
-        slabinfo_write(STDERR_FILENO);
+        bound.calls->print_slabs(STDERR_FILENO);
 }
 
 /*

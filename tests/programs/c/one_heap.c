@@ -3,7 +3,8 @@
  * Under the drop-in, a library libkmem.so (argv[1]) that is opened later shares its heap: kfree
  * takes blocks of malloc, and free takes blocks of kmalloc. A request that a group's limit refuses
  * does not lead to a message there, either. krealloc there clears what __GFP_ZERO asks for, and the two
- * libraries have one lock for a pool. With argv[2] it resizes a pointer that is no block.
+ * libraries have one lock for a pool. glibc's calls show the heap, whichever library has it. With argv[2]
+ * it resizes a pointer that is no block.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -118,6 +119,23 @@ static void use_pool(void *library)
         check(pool.curr_nr == RESERVED);
 }
 
+static void look_at_heap(void)
+{
+        enum { BLOCKS = 4000, BYTES = 1000 };
+        static void *blocks[BLOCKS];
+        FILE *stream = fopen("/dev/null", "w");
+
+        check(stream != NULL);
+        for (unsigned int i = 0; i < BLOCKS; i++)
+                blocks[i] = memset(opaque(malloc(BYTES)), 1, BYTES);
+        check(mallinfo2().uordblks >= BLOCKS * BYTES);
+        check(malloc_info(0, stream) == 0);
+        check(fclose(stream) == 0);
+        for (unsigned int i = 0; i < BLOCKS; i++)
+                free(blocks[i]);
+        check(malloc_trim(0) == 1);
+}
+
 static void resize_no_block(void *library)
 {
         static char no_block[64];
@@ -165,6 +183,7 @@ int main(int argc, char **argv)
                 release(opaque(from_malloc));
                 free(opaque(from_kmalloc));
         }
+        look_at_heap();
         use_group(library);
         resize_cleared(library);
         use_pool(library);
