@@ -515,6 +515,37 @@ def test_heap_profiles(tmp_path: Path) -> None:
         (TCMALLOC.replace("@ heapprofile", "@ growthz"), "expected @ heapprofile or"),
     ],
 )
+@pytest.mark.parametrize(
+    ("line", "damaged", "site"),
+    [
+        ("s 4 main", "s z main", "?+0x401136"),
+        ("s 4 main", "s 200000 " + "m" * 0x200000, "?+0x401136"),
+        ("i 401136 3 1 2 1f", "i 401136g 3 1 2 1f", "?"),
+        ("t 1 0", "t 1 z", "?"),
+    ],
+)
+def test_damaged_lines_of_heaptrack_have_numbers(
+    tmp_path: Path, line: str, damaged: str, site: str
+) -> None:
+    """Lines behind a damaged one were taken for those after them: other sites, other sizes."""
+    assert line in HEAPTRACK
+    trace, said = imported(tmp_path, HEAPTRACK.replace(line, damaged))
+    assert trace.named()["site"][:2].to_list() == [
+        site.replace("?+", "lib.so+"),
+        "lib.so+0x401200",
+    ]
+    assert trace.records["requested"].to_list() == [100, 24, 100, 100, 24, 100]
+    assert "1 lines cannot be read" in said
+
+
+def test_a_damaged_kind_of_heaptrack(tmp_path: Path) -> None:
+    """Its allocations have no size, and so are left out; numbers with other letters are none."""
+    trace, said = imported(tmp_path, HEAPTRACK.replace("a 64 1", "a 6q4 1") + "+ 1q\n")
+    assert trace.records["requested"].to_list() == [24, 24]
+    assert trace.named()["site"][0] == "lib.so+0x401200"
+    assert "6 lines cannot be read, the first: line 9: heaptrack: expected two numbers" in said
+
+
 def test_damaged_profiles(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "recording.txt"
     file.write_text(text)

@@ -18,6 +18,8 @@
  *     + 64 2 55d0                  bytes, stack and address
  *     - 55d0
  *
+ * A line that cannot be read has its number too, so that later lines refer to what they mean.
+ *
  * A kind does not tell which of its objects was freed. The youngest is taken, so objects of a kind
  * are a stack: each has the address that its kind and depth make, and nothing is kept for it.
  */
@@ -51,7 +53,7 @@ struct heaptrack {
         struct rows places; /* number of a place's text in `names` */
         struct rows stacks; /* place, or address of raw files; the calling stack */
         struct rows kinds;  /* bytes; stack */
-        struct rows depths; /* of each kind: objects that live */
+        struct rows depths; /* of each kind: objects that live; 1 if its line cannot be read */
         bool raw;
 };
 
@@ -79,7 +81,10 @@ static struct row *row_of(const struct rows *rows, uint64_t number)
         return number - 1 < rows->count ? &rows->row[number - 1] : NULL;
 }
 
-/* Reads up to @most numbers with a blank before each; how many there were. */
+/*
+ * Reads up to @most numbers with a blank before each; how many there were. None if one of them ends
+ * in something else.
+ */
 static unsigned int read_numbers(const char *text, uint64_t *number, unsigned int most)
 {
         unsigned int count = 0;
@@ -90,7 +95,7 @@ static unsigned int read_numbers(const char *text, uint64_t *number, unsigned in
                         break;
                 count++;
         }
-        return count;
+        return *text && *text != ' ' ? 0 : count;
 }
 
 static enum line_kind kept(struct import *import, bool done)
@@ -220,6 +225,9 @@ static enum line_kind event_line(struct import *import, struct heaptrack *heaptr
         if (!kind || !depth)
                 return line_bad(import, "heaptrack: a kind of allocation below %u expected",
                                 heaptrack->kinds.count);
+        if (depth->second)
+                return line_bad(import,
+                                "heaptrack: a kind of allocation whose line cannot be read");
         if (free && !depth->first)
                 return line_bad(import, "heaptrack: a free of a kind of which no object lives");
         if (free)
@@ -284,13 +292,26 @@ static enum line_kind version_line(struct import *import, const char *text)
         return LINE_TAKEN;
 }
 
-enum line_kind heaptrack_line(struct import *import, const char *line)
+void heaptrack_bad_line(struct import *import, char letter)
 {
         struct heaptrack *heaptrack = import->heaptrack;
 
         if (!heaptrack)
-                return import->lines == 1 && *line == 'v' ? version_line(import, line + 1)
-                                                          : LINE_NOT_OURS;
+                return;
+        if (letter == 's')
+                rows_add(&heaptrack->texts, 0, 0);
+        else if (letter == 'i')
+                rows_add(&heaptrack->places, 0, 0);
+        else if (letter == 't')
+                rows_add(&heaptrack->stacks, 0, 0);
+        else if (letter == 'a' && rows_add(&heaptrack->kinds, 0, 0) &&
+                 !rows_add(&heaptrack->depths, 0, 1))
+                heaptrack->kinds.count--;
+}
+
+static enum line_kind take_line(struct import *import, struct heaptrack *heaptrack,
+                                const char *line)
+{
         switch (*line) {
         case 's':
                 return text_line(import, heaptrack, line + 1);
@@ -322,6 +343,19 @@ enum line_kind heaptrack_line(struct import *import, const char *line)
         default:
                 return line_bad(import, "heaptrack: no line begins with \"%.20s\"", line);
         }
+}
+
+enum line_kind heaptrack_line(struct import *import, const char *line)
+{
+        enum line_kind kind;
+
+        if (!import->heaptrack)
+                return import->lines == 1 && *line == 'v' ? version_line(import, line + 1)
+                                                          : LINE_NOT_OURS;
+        kind = take_line(import, import->heaptrack, line);
+        if (kind == LINE_BAD)
+                heaptrack_bad_line(import, *line);
+        return kind;
 }
 
 void heaptrack_free(struct heaptrack *heaptrack)

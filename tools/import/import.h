@@ -87,6 +87,9 @@ enum line_kind heaptrack_line(struct import *import, const char *line);
 enum line_kind profile_line(struct import *import, const char *line);
 
 void heaptrack_free(struct heaptrack *heaptrack);
+/* Of a line that cannot be read, by its first letter: lines behind it refer to others by number. */
+void heaptrack_bad_line(struct import *import, char letter);
+
 
 /* The text's end without blanks before it. */
 const char *line_trim(const char *first, const char *end);

@@ -170,6 +170,7 @@ size_t import_lines(struct import *import, char *bytes, size_t have, bool *skip)
                 if (!*skip) {
                         import->lines++;
                         line_bad(import, "a line of more than %d bytes", LINE_BYTES_MOST);
+                        heaptrack_bad_line(import, *line);
                 }
                 *skip = true;
                 have = 0;
