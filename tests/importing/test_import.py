@@ -768,6 +768,42 @@ def test_programs_of_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(KmemError, match=r"only perf reads it; expected .* \(Debian: linux-perf\)"):
         import_text(file, out, 0, 4096)
 
+def test_results_that_are_no_files_of_their_own(tmp_path: Path) -> None:
+    """A pipe gets the trace, and what a link names keeps its content if no event can be read.
+
+    The reader's standard output has its figures: a trace for /dev/stdout was written there.
+    """
+    file, trace, link = tmp_path / "recording", tmp_path / "o.ktrace", tmp_path / "link.ktrace"
+    file.write_text(PERF, encoding="utf-8")
+    assert kmem("import", file, "-o", trace).returncode == 0
+    written = trace.read_bytes()
+    for out in ("/dev/stdout", "/dev/fd/1"):
+        done = subprocess.run(
+            [ROOT / "kmem", "import", file, "-o", out], capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == written
+    link.symlink_to(trace)
+    file.write_text("no events")
+    assert kmem("import", file, "-o", link).returncode == 1
+    assert trace.read_bytes() == written
+    trace.write_bytes(b"")
+    file.write_text(PERF, encoding="utf-8")
+    assert kmem("import", file, "-o", link).returncode == 0
+    assert trace.read_bytes() == written
+    assert link.is_symlink()
+
+
+def test_faults_of_the_reader_name_the_result(tmp_path: Path) -> None:
+    """They named a file in a folder that nobody had asked for, and which was gone."""
+    file, out = tmp_path / "recording", tmp_path / ("n" * 250)
+    file.write_text(PERF, encoding="utf-8")
+    done = kmem("import", file, "-o", out)
+    assert done.returncode == 1
+    assert done.stderr == f"kmem: import: {out}: cannot write: File name too long\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["recording"]
+
+
 
 LONG = {
     "ftrace": (

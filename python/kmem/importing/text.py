@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from rich.console import Console
@@ -53,10 +57,10 @@ def watch(tool: subprocess.Popen[str], text: IO[bytes]) -> None:
             time.sleep(LOOK)
 
 
-def run_tool(words: list[str | Path], text: IO[bytes]) -> dict[str, Any]:
+def run_tool(out: Path, place: Path, words: list[str], text: IO[bytes]) -> dict[str, Any]:
     """The tool's figures. Its output is a line, so it never waits for a reader."""
     with subprocess.Popen(
-        [TOOL, *words],
+        [TOOL, place, *words],
         stdin=text,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -71,7 +75,7 @@ def run_tool(words: list[str | Path], text: IO[bytes]) -> dict[str, Any]:
             raise
     if tool.returncode != 0:
         lines = errors.splitlines() or [f"the reader ended with status {tool.returncode}"]
-        raise KmemError(lines[-1].removeprefix("kmem: "))
+        raise KmemError(lines[-1].removeprefix("kmem: ").replace(str(place), str(out)))
     return dict(json.loads(output))
 
 
@@ -100,15 +104,36 @@ def notes(counts: dict[str, Any]) -> list[str]:
     return lines
 
 
+@contextmanager
+def place_for(out: Path) -> Iterator[Path]:
+    """Where the reader writes the trace, which is then OUT's.
+
+    What is written directly, as a pipe or the target of a link, gets the trace when it is whole:
+    the reader has another standard output than this command, and may find no event.
+    """
+    with whole(out) as place:
+        if place != out:
+            yield place
+            return
+        with TemporaryDirectory(prefix="kmem-") as folder:
+            beside = Path(folder) / "trace"
+            yield beside
+            try:
+                with beside.open("rb") as trace, out.open("wb") as file:
+                    shutil.copyfileobj(trace, file)
+            except OSError as error:
+                raise KmemError(f"import: {out}: cannot write: {error.strerror}") from None
+
+
 def import_text(file: Path, out: Path, cpus: int, page_bytes: int) -> None:
     """Write the trace and say what it has; nothing is written if no event can be read."""
     if reason := why_not_written(out):
         raise KmemError(f"import: --out {out}: {reason}; expected a file to write")
     build(TOOL)
-    with whole(out) as place:
+    with place_for(out) as place:
         with opened(file) as text:
             source = f"kmem import {file.name}"
-            counts = run_tool([place, str(cpus), str(page_bytes), source], text)
+            counts = run_tool(out, place, [str(cpus), str(page_bytes), source], text)
         if not counts["events"]:
             if what := why_no_events(file):
                 raise KmemError(f"import: {file}: {what}")
