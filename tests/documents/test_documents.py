@@ -7,9 +7,12 @@ import json
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+
+from kmem.commands.shown import command as all_of_kmem
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "document_figures.py"
@@ -98,6 +101,26 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     assert long_cells(f"| {'a' * 200} | [b]({'c' * 300}) <!--{'d' * 300}--> |") == []
 
 
+def table_words(name: str, pattern: str) -> set[str]:
+    """What the pattern finds in the tables of a document."""
+    lines = (ROOT / "docs" / name).read_text().split("\n")
+    return set(re.findall(pattern, "\n".join(line for line in lines if line.startswith("|"))))
+
+
+def test_every_target_of_make_is_listed() -> None:
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert targets and table_words("building.md", r"`make ([\w-]+)`") == set(targets[1].split())
+
+
+@pytest.mark.parametrize("name", ["building.md", "install.md"])
+def test_every_command_names_its_packages(name: str) -> None:
+    """But run, which needs none, demo, which make runs, and bench, which is not installed."""
+    commands = set(all_of_kmem().commands) - {"run", "demo"}
+    if name == "install.md":
+        commands.remove("bench")
+    assert commands - table_words(name, r"`(?:\./kmem )?(\w+)[ `]") == set()
+
+
 # ---- Figures ------------------------------------------------------------------------------------
 
 
@@ -170,6 +193,9 @@ def test_every_kept_file_is_known() -> None:
         "misuse",
     }
     assert set(document_figures.COMMANDS) <= kept
+    table = (document_figures.KEPT / "README.md").read_text()
+    listed = re.findall(r"`([\w*-]+)\.json`", table)
+    assert {name for name in kept if not any(fnmatch(name, one) for one in listed)} == set()
 
 
 QUICK = ("boots", "freeze-quick", "workloads", "slob")
