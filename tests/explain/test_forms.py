@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import tarfile
 from pathlib import Path
 
@@ -143,6 +145,21 @@ def test_a_folder_without_a_table(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     (tmp_path / "folder").mkdir()
     with pytest.raises(KmemError, match="no folder of a cache in it; expected a slab table"):
+        read_files([tmp_path])
+
+
+def test_a_folder_that_only_root_may_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /sys/kernel/slab: the folders of its caches are seen, and no attribute is read."""
+    (tmp_path / "dentry").mkdir()
+    (tmp_path / "dentry" / "order").write_text("0\n")
+
+    def refuse(file: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), file)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(
+        KmemError, match=r"no attribute of a cache could be read, .*/dentry/order: Permission"
+    ):
         read_files([tmp_path])
 
 

@@ -72,7 +72,8 @@ def read_caches(collector: Collector, folder: Path) -> None:
             if file.name in PARSERS and file.is_file():
                 try:
                     content = file.read_bytes()
-                except OSError:
+                except OSError as error:
+                    collector.refused = collector.refused or f"{file}: {error.strerror}"
                     continue
                 take_attribute(collector, str(file), name, file.name, content)
 
@@ -196,6 +197,9 @@ def nothing_found(collector: Collector) -> str:
         return f"only the sums of a report; expected the rows of its caches; {EXPECTED}"
     if not faults and collector.comments:
         return f"only comments in it, lines that begin with #; {EXPECTED}"
+    if not faults and collector.refused:
+        # /sys/kernel/slab is root's.
+        return f"no attribute of a cache could be read, the first is {collector.refused}"
     if not faults:
         what = "no folder of a cache" if Path(collector.file).is_dir() else "nothing"
         return f"{what} in it; {EXPECTED}"

@@ -248,6 +248,7 @@ class Collector:
         self.skips = False
         self.is_unread = False  # the line before
         self.comments = 0  # lines
+        self.refused = ""  # the first attribute that the system did not let be read, and why
         self.known: dict[str, Cache] = {}  # caches of a table of crash
         self.series: list[Table] = []  # of a cache alone, line after line
         self.series_place = 0
@@ -260,7 +261,7 @@ class Collector:
         self.file = file
         self.first_table = len(self.reading.tables)
         self.table, self.totals, self.memories, self.skips = None, {}, [], False
-        self.series, self.is_unread, self.comments = [], False, 0
+        self.series, self.is_unread, self.comments, self.refused = [], False, 0, ""
         self.parts, self.script, self.columns, self.boots = {}, None, None, []
 
     def end_file(self) -> None:
