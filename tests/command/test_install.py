@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -180,6 +181,34 @@ def test_environment_of_another_python(tmp_path: Path) -> None:
     assert run_venv(tmp_path).stderr.startswith("kmem: making .venv\n")
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """That every user reaches; the parents of tmp_path are closed."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_tree_of_another_user(open_folder: Path) -> None:
+    """Neither an error of Python's venv nor pip's words: a line says who can install."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes a tree that another user may not write to")
+    copy_of_scripts(open_folder, "[project]\n")
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    for place in (open_folder / ".venv", open_folder):
+        done = subprocess.run(
+            [*as_nobody, "scripts/venv", "build"],
+            cwd=open_folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (
+            1,
+            f"kmem: {place}: not writable, so the Python packages (build) cannot be installed; "
+            "expected a checkout of your own, or its owner to run: "
+            f"{open_folder}/scripts/venv build\n",
+        )
+        shutil.rmtree(open_folder / ".venv", ignore_errors=True)
+
+
 EXTRAS = """
 [project.optional-dependencies]
 small = ["a==1"]
@@ -284,6 +313,7 @@ def modules_of_commands() -> dict[str, set[str]]:
 
 HIDDEN = """
 import sys
+import tempfile
 from importlib.machinery import PathFinder
 class Rest(PathFinder):
     @classmethod
