@@ -192,7 +192,7 @@ def imported(file: Path) -> tuple[tr.Trace, int]:
     """The trace, and what the tool says to have lost."""
     out = file.with_name(f"{file.name}.ktrace")
     with opened(file) as text:
-        counts = run_tool([out, "0", "4096", f"kmem import {file.name}"], text)
+        counts = run_tool(out, out, ["0", "4096", f"kmem import {file.name}"], text)
     if counts["unreadable"]:
         raise SystemExit(f"{file}: line {counts['first_unreadable']}: {counts['reason']}")
     return tr.read_trace(out), int(counts["lost"])
