@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,25 @@ def test_stamps_of_babeltrace(tmp_path: Path) -> None:
         assert trace.records["cpu"].to_list() == [1, 1]
         assert trace.records["thread"].to_list() == [0, 0]
         assert "cannot be read" not in said
+
+
+def test_dates_of_babeltrace(tmp_path: Path) -> None:
+    """Days without events, and times of day that fall by less than half a day, were lost."""
+    stamps = (
+        "2023-12-31 10:00:00.0",
+        "2024-02-28 10:00:00.0",
+        "2024-03-01 09:00:00.0",
+        "2025-03-01 09:00:00.000000001",
+    )
+    lines = (
+        BABELTRACE_LINE.replace("23:59:59.999999000", stamp).replace("00100000", f"00{at}00000")
+        for at, stamp in enumerate(stamps, 1)
+    )
+    trace, said = imported(tmp_path, "\n".join(lines) + "\n")
+    begin, *others = (datetime.fromisoformat(stamp.partition(".")[0]) for stamp in stamps)
+    times = [int((one - begin).total_seconds()) * 10**9 for one in others]
+    assert trace.records["time"].to_list() == [0, times[0], times[1], times[2] + 1]
+    assert "cannot be read" not in said
 
 
 @pytest.mark.parametrize(
@@ -319,6 +339,71 @@ def test_heap_logs(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("stamps", "times"),
+    [
+        # ltrace -r fills seconds up with blanks; -t has whole seconds.
+        (("  0.000000", "  0.000123", " 12.000001"), [0, 123_000, 12_000_124_000]),
+        (("23:59:58", "23:59:58", "00:00:01"), [0, 0, 3_000_000_000]),
+        (("23:59:58.5", "23:59:59.000001", "00:00:00.5"), [0, 500_001_000, 2_000_000_000]),
+    ],
+)
+@pytest.mark.parametrize("process", ["", "[pid 7] "])
+def test_stamps_of_ltrace(
+    tmp_path: Path, stamps: tuple[str, ...], times: list[int], process: str
+) -> None:
+    calls = "malloc(100) = 0x5000", "realloc(0x5000, 9) = 0x6000", "free(0x6000) = <void>"
+    lines = (f"{process}{stamp} {call}\n" for stamp, call in zip(stamps, calls, strict=True))
+    trace, said = imported(tmp_path, "".join(lines))
+    times = [times[0], times[1], times[1], times[2]]
+    assert trace.records["time"].to_list() == times
+    assert trace.records["requested"].to_list() == [100, 100, 9, 9]
+    assert "no times" not in said
+
+
+def test_a_block_that_realloc_has_left_before_its_line_ends(tmp_path: Path) -> None:
+    """The end of the call freed the block of the thread that has been given it since."""
+    ltrace = """\
+[pid 1] malloc(100) = 0x5000
+[pid 1] realloc(0x5000, 300 <unfinished ...>
+[pid 2] malloc(80) = 0x5000
+[pid 1] <... realloc resumed> ) = 0x6000
+[pid 2] realloc(0x5000, 90 <unfinished ...>
+[pid 1] free(0x6000) = <void>
+[pid 2] <... realloc resumed> ) = 0x5000
+[pid 2] free(0x5000) = <void>
+"""
+    trace, said = imported(tmp_path, ltrace)
+    rows = trace.records.select("operation", "thread", "object", "requested").rows()
+    assert rows == [
+        (tr.ALLOC, 1, 0, 100),
+        (tr.FREE, 1, 0, 100),
+        (tr.ALLOC, 2, 1, 80),
+        (tr.ALLOC, 1, 2, 300),
+        (tr.FREE, 1, 2, 300),
+        (tr.FREE, 2, 1, 80),
+        (tr.ALLOC, 2, 3, 90),
+        (tr.FREE, 2, 3, 90),
+    ]
+    assert len(said.splitlines()) == 2
+
+
+def test_mtrace_of_a_name_with_a_bracket_and_a_call_that_got_nothing(tmp_path: Path) -> None:
+    """As glibc prints them, of a program ./a] b."""
+    mtrace = """\
+= Start
+@ ./a] b:[0x11a0] + 0x5635d8b212a0 0xa
+@ ./a] b:[0x11b6] + (nil) 0x1000000000000000
+@ ./a] b:[0x11d3] ! 0x5635d8b212a0 0x1000000000000000
+@ ./a] b:[0x122d] - 0x5635d8b212a0
+"""
+    trace, said = imported(tmp_path, mtrace)
+    assert trace.records["operation"].to_list() == [tr.ALLOC, tr.FREE]
+    assert trace.sites[1] == "./a] b:[0x11a0]"
+    assert "2 allocations that got nothing" in said
+    assert "cannot be read" not in said
+
+
 WRAPPED = (FORMS / "lttng-malloc.txt").read_text(encoding="utf-8")
 
 
@@ -430,6 +515,37 @@ def test_damaged_heaptrack(tmp_path: Path, line: str, reason: str) -> None:
     assert trace.records.height >= 6
 
 
+@pytest.mark.parametrize(
+    ("line", "damaged", "site"),
+    [
+        ("s 4 main", "s z main", "?+0x401136"),
+        ("s 4 main", "s 200000 " + "m" * 0x200000, "?+0x401136"),
+        ("i 401136 3 1 2 1f", "i 401136g 3 1 2 1f", "?"),
+        ("t 1 0", "t 1 z", "?"),
+    ],
+)
+def test_damaged_lines_of_heaptrack_have_numbers(
+    tmp_path: Path, line: str, damaged: str, site: str
+) -> None:
+    """Lines behind a damaged one were taken for those after them: other sites, other sizes."""
+    assert line in HEAPTRACK
+    trace, said = imported(tmp_path, HEAPTRACK.replace(line, damaged))
+    assert trace.named()["site"][:2].to_list() == [
+        site.replace("?+", "lib.so+"),
+        "lib.so+0x401200",
+    ]
+    assert trace.records["requested"].to_list() == [100, 24, 100, 100, 24, 100]
+    assert "1 lines cannot be read" in said
+
+
+def test_a_damaged_kind_of_heaptrack(tmp_path: Path) -> None:
+    """Its allocations have no size, and so are left out; numbers with other letters are none."""
+    trace, said = imported(tmp_path, HEAPTRACK.replace("a 64 1", "a 6q4 1") + "+ 1q\n")
+    assert trace.records["requested"].to_list() == [24, 24]
+    assert trace.named()["site"][0] == "lib.so+0x401200"
+    assert "6 lines cannot be read, the first: line 9: heaptrack: expected two numbers" in said
+
+
 def test_heaptrack_of_later_forms(tmp_path: Path) -> None:
     file = tmp_path / "recording.txt"
     file.write_text(HEAPTRACK.replace("v 10400 3", "v 20000 4"))
@@ -515,37 +631,6 @@ def test_heap_profiles(tmp_path: Path) -> None:
         (TCMALLOC.replace("@ heapprofile", "@ growthz"), "expected @ heapprofile or"),
     ],
 )
-@pytest.mark.parametrize(
-    ("line", "damaged", "site"),
-    [
-        ("s 4 main", "s z main", "?+0x401136"),
-        ("s 4 main", "s 200000 " + "m" * 0x200000, "?+0x401136"),
-        ("i 401136 3 1 2 1f", "i 401136g 3 1 2 1f", "?"),
-        ("t 1 0", "t 1 z", "?"),
-    ],
-)
-def test_damaged_lines_of_heaptrack_have_numbers(
-    tmp_path: Path, line: str, damaged: str, site: str
-) -> None:
-    """Lines behind a damaged one were taken for those after them: other sites, other sizes."""
-    assert line in HEAPTRACK
-    trace, said = imported(tmp_path, HEAPTRACK.replace(line, damaged))
-    assert trace.named()["site"][:2].to_list() == [
-        site.replace("?+", "lib.so+"),
-        "lib.so+0x401200",
-    ]
-    assert trace.records["requested"].to_list() == [100, 24, 100, 100, 24, 100]
-    assert "1 lines cannot be read" in said
-
-
-def test_a_damaged_kind_of_heaptrack(tmp_path: Path) -> None:
-    """Its allocations have no size, and so are left out; numbers with other letters are none."""
-    trace, said = imported(tmp_path, HEAPTRACK.replace("a 64 1", "a 6q4 1") + "+ 1q\n")
-    assert trace.records["requested"].to_list() == [24, 24]
-    assert trace.named()["site"][0] == "lib.so+0x401200"
-    assert "6 lines cannot be read, the first: line 9: heaptrack: expected two numbers" in said
-
-
 def test_damaged_profiles(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "recording.txt"
     file.write_text(text)
@@ -683,6 +768,42 @@ def test_an_import_that_is_ended_leaves_nothing_running(tmp_path: Path, way: str
     assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
 
 
+def test_results_that_are_no_files_of_their_own(tmp_path: Path) -> None:
+    """A pipe gets the trace, and what a link names keeps its content if no event can be read.
+
+    The reader's standard output has its figures: a trace for /dev/stdout was written there.
+    """
+    file, trace, link = tmp_path / "recording", tmp_path / "o.ktrace", tmp_path / "link.ktrace"
+    file.write_text(PERF, encoding="utf-8")
+    assert kmem("import", file, "-o", trace).returncode == 0
+    written = trace.read_bytes()
+    for out in ("/dev/stdout", "/dev/fd/1"):
+        done = subprocess.run(
+            [ROOT / "kmem", "import", file, "-o", out], capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == written
+    link.symlink_to(trace)
+    file.write_text("no events")
+    assert kmem("import", file, "-o", link).returncode == 1
+    assert trace.read_bytes() == written
+    trace.write_bytes(b"")
+    file.write_text(PERF, encoding="utf-8")
+    assert kmem("import", file, "-o", link).returncode == 0
+    assert trace.read_bytes() == written
+    assert link.is_symlink()
+
+
+def test_faults_of_the_reader_name_the_result(tmp_path: Path) -> None:
+    """They named a file in a folder that nobody had asked for, and which was gone."""
+    file, out = tmp_path / "recording", tmp_path / ("n" * 250)
+    file.write_text(PERF, encoding="utf-8")
+    done = kmem("import", file, "-o", out)
+    assert done.returncode == 1
+    assert done.stderr == f"kmem: import: {out}: cannot write: File name too long\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["recording"]
+
+
 def test_results_may_have_names_of_any_bytes(tmp_path: Path) -> None:
     """Also where the reader, or Polars, has a fault to tell."""
     file, trace = tmp_path / "recording", Path(os.fsdecode(bytes(tmp_path) + b"/\xff.ktrace"))
@@ -767,42 +888,6 @@ def test_programs_of_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(KmemError, match=r"only perf reads it; expected .* \(Debian: linux-perf\)"):
         import_text(file, out, 0, 4096)
-
-def test_results_that_are_no_files_of_their_own(tmp_path: Path) -> None:
-    """A pipe gets the trace, and what a link names keeps its content if no event can be read.
-
-    The reader's standard output has its figures: a trace for /dev/stdout was written there.
-    """
-    file, trace, link = tmp_path / "recording", tmp_path / "o.ktrace", tmp_path / "link.ktrace"
-    file.write_text(PERF, encoding="utf-8")
-    assert kmem("import", file, "-o", trace).returncode == 0
-    written = trace.read_bytes()
-    for out in ("/dev/stdout", "/dev/fd/1"):
-        done = subprocess.run(
-            [ROOT / "kmem", "import", file, "-o", out], capture_output=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == written
-    link.symlink_to(trace)
-    file.write_text("no events")
-    assert kmem("import", file, "-o", link).returncode == 1
-    assert trace.read_bytes() == written
-    trace.write_bytes(b"")
-    file.write_text(PERF, encoding="utf-8")
-    assert kmem("import", file, "-o", link).returncode == 0
-    assert trace.read_bytes() == written
-    assert link.is_symlink()
-
-
-def test_faults_of_the_reader_name_the_result(tmp_path: Path) -> None:
-    """They named a file in a folder that nobody had asked for, and which was gone."""
-    file, out = tmp_path / "recording", tmp_path / ("n" * 250)
-    file.write_text(PERF, encoding="utf-8")
-    done = kmem("import", file, "-o", out)
-    assert done.returncode == 1
-    assert done.stderr == f"kmem: import: {out}: cannot write: File name too long\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["recording"]
-
 
 
 LONG = {

@@ -7,8 +7,10 @@
  *     @ ./a.out:[0x40113a] < 0x55d0, > 0x55f0 0x80            a moved block's old and new address
  *     [pid 12] 1700000000.123456 malloc(100)                 = 0x55d0
  *     [pid 12] 12:00:01.5 free(0x55d0 <unfinished ...>
+ *     12:00:01 free(0x55d0)                                   of -t, whole seconds
+ *       0.000123 free(0x55d0)                                 of -r, the time since the line before
  *
- * A log of mtrace, and of ltrace without -ttt, -tt or -r, has no times: each event is then a
+ * A log of mtrace, and of ltrace without -ttt, -tt, -t or -r, has no times: each event is then a
  * microsecond after the one before.
  */
 #include "tools/import/import.h"
@@ -68,15 +70,31 @@ static bool read_number(const char **text, uint64_t *number)
         return number_scan(text, 10, number) == NUMBER_READ;
 }
 
-/* An address, "0" or "nil". */
+/* An address, "0", "nil" or "NULL" of ltrace, "(nil)" of mtrace. */
 static bool read_pointer(const char **text, uint64_t *address)
 {
-        if (strncmp(*text, "nil", 3) == 0 || strncmp(*text, "NULL", 4) == 0) {
-                *text += (*text)[0] == 'n' ? 3 : 4;
+        static const char *const nothing[] = {"nil", "NULL", "(nil)"};
+
+        for (size_t i = 0; i < sizeof(nothing) / sizeof(*nothing); i++) {
+                size_t length = strlen(nothing[i]);
+
+                if (strncmp(*text, nothing[i], length) != 0)
+                        continue;
+                *text += length;
                 *address = 0;
                 return true;
         }
         return read_number(text, address);
+}
+
+/* The last "] " of the text, or NULL: the name of a program may have one too. */
+static const char *last_bracket(const char *text)
+{
+        const char *last = NULL;
+
+        while ((text = strstr(text, "] ")))
+                last = text++;
+        return last;
 }
 
 static void add(struct import *import, const struct open_call *call, uint8_t operation,
@@ -108,7 +126,7 @@ static void step(struct import *import)
 static enum line_kind mtrace_line(struct import *import, const char *text)
 {
         const char *site = text;
-        const char *operation = strstr(text, "] ");
+        const char *operation = last_bracket(text);
         struct open_call call = {0};
         uint64_t address;
         char sign;
@@ -153,17 +171,17 @@ static const char *read_pid(const char *text, int32_t *thread)
 }
 
 /*
- * Seconds with a fraction or a time of day, and blanks; without either the text's beginning, and
- * *timed is false.
+ * Seconds with a fraction or a time of day, with blanks around them; without either the text's
+ * beginning, and *timed is false.
  */
 static const char *read_stamp(struct import *import, const char *text, bool *timed)
 {
-        const char *at = text;
+        const char *at = text + strspn(text, " ");
         uint64_t parts[3];
-        uint64_t fraction;
+        uint64_t fraction = 0;
         unsigned int count = 0;
         uint64_t time = 0;
-        long digits;
+        long digits = 0;
 
         *timed = false;
         do {
@@ -173,11 +191,13 @@ static const char *read_stamp(struct import *import, const char *text, bool *tim
                 time = 60 * time + parts[count];
                 count++;
         } while (count < 3 && *at == ':' && at++);
-        if (count == 2 || *at != '.')
+        if (count == 2 || (*at != '.' && (count == 1 || *at != ' ')))
                 return text;
-        digits = (long)strspn(++at, "0123456789");
-        if (digits > 9 || number_scan(&at, 10, &fraction) != NUMBER_READ || *at != ' ')
-                return text;
+        if (*at == '.') {
+                digits = (long)strspn(++at, "0123456789");
+                if (digits > 9 || number_scan(&at, 10, &fraction) != NUMBER_READ || *at != ' ')
+                        return text;
+        }
         for (; digits < 9; digits++)
                 fraction *= 10;
         time = time * SECOND_NS + fraction;
@@ -193,8 +213,36 @@ static struct open_call *open_call_of(struct import *import, int32_t thread)
         return &import->calls[(uint32_t)thread % CALLS_OPEN];
 }
 
+static void keep_open(struct import *import, const struct open_call *begun)
+{
+        struct open_call *call = open_call_of(import, begun->thread);
+
+        import->reallocs -= call->open && call->released;
+        import->reallocs += begun->released != 0;
+        *call = *begun;
+}
+
+/*
+ * A call of realloc that has not ended in the log has freed its block, if that is handed out again:
+ * it was free before that moment, and what the call frees at its end is another's.
+ */
+static void end_of_moved(struct import *import, uint64_t address)
+{
+        for (size_t i = 0; i < CALLS_OPEN && import->reallocs; i++) {
+                struct open_call *call = &import->calls[i];
+
+                if (!call->open || call->released != address)
+                        continue;
+                add(import, call, TRACE_FREE, address, "", 0);
+                call->released = 0;
+                import->reallocs--;
+        }
+}
+
 void import_call(struct import *import, const struct open_call *call, uint64_t result)
 {
+        if (result)
+                end_of_moved(import, result);
         /* A failed realloc frees nothing; realloc(p, 0) returns NULL and does. */
         if (call->released && (result || !call->bytes))
                 add(import, call, TRACE_FREE, call->released, "", 0);
@@ -237,6 +285,7 @@ static enum line_kind resumed_line(struct import *import, const char *text, int3
         if (!read_result(blank, &result))
                 return line_bad(import, "ltrace: expected the result of a call");
         call->open = false;
+        import->reallocs -= call->released != 0;
         import_call(import, call, result);
         return LINE_TAKEN;
 }
@@ -283,7 +332,7 @@ static enum line_kind call_line(struct import *import, const struct call *call, 
                  */
                 begun.open = call->bytes != 0;
                 if (begun.open)
-                        *open_call_of(import, thread) = begun;
+                        keep_open(import, &begun);
                 else
                         import_call(import, &begun, 0);
                 return LINE_TAKEN;

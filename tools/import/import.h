@@ -39,6 +39,7 @@ struct import {
         struct texts caches; /* its id */
         struct texts flags;  /* its gfp bits */
         struct open_call calls[CALLS_OPEN];
+        uint32_t reallocs;    /* open calls that free a block */
         uint64_t now;         /* ns: the time of the last event, as the text has it */
         uint64_t first_time;  /* ns: of the first event */
         uint64_t time_of_day; /* ns: of the last line with hours, to notice midnight */
@@ -86,10 +87,10 @@ enum line_kind heap_line(struct import *import, const char *line);
 enum line_kind heaptrack_line(struct import *import, const char *line);
 enum line_kind profile_line(struct import *import, const char *line);
 
-void heaptrack_free(struct heaptrack *heaptrack);
 /* Of a line that cannot be read, by its first letter: lines behind it refer to others by number. */
 void heaptrack_bad_line(struct import *import, char letter);
 
+void heaptrack_free(struct heaptrack *heaptrack);
 
 /* The text's end without blanks before it. */
 const char *line_trim(const char *first, const char *end);

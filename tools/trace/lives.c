@@ -179,6 +179,9 @@ uint16_t lives_cache(struct lives *lives, const char *name)
 {
         void *more;
 
+        /* The trace is lost: each further name would be looked for among 65,536. */
+        if (lives->out_of_memory)
+                return TRACE_CACHE_UNKNOWN;
         for (uint32_t i = 0; i < lives->cache_count; i++)
                 if (strncmp(lives->caches[i], name, sizeof(*lives->caches) - 1) == 0)
                         return (uint16_t)i;
