@@ -367,6 +367,11 @@ void *system_map(size_t bytes)
         return start;
 }
 
+void *system_map_at(uintptr_t wish, size_t bytes)
+{
+        return map_private(wish, round_to_system(bytes), PROT_READ | PROT_WRITE, MAP_NORESERVE);
+}
+
 bool system_map_was_refused(void)
 {
         return load_relaxed(&map_refused);

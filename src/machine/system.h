@@ -208,6 +208,8 @@ KMEM_HIDDEN void *system_reserve(size_t bytes);
 KMEM_HIDDEN void *system_reserve_at(uintptr_t wish, size_t bytes);
 /* Readable and writable zeroed memory outside the reservation; NULL if refused. */
 KMEM_HIDDEN void *system_map(size_t bytes);
+/* As system_map, at address @wish if there is room, and without commit charge. */
+KMEM_HIDDEN void *system_map_at(uintptr_t wish, size_t bytes);
 /* Whether system_map was ever refused. */
 KMEM_HIDDEN bool system_map_was_refused(void);
 /*

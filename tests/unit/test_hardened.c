@@ -863,6 +863,7 @@ static void use_large(size_t size, bool filled)
         char *block = take(size);
 
         memset(block, 1, filled ? size : 1);
+        block[size - 1] = 1;
         drop(block);
 }
 
@@ -906,7 +907,9 @@ static void child_closed_end(void)
         for (unsigned int i = 0; i < 20; i++) {
                 char *block = aligned_alloc(page, 64 * page);
 
-                check(block && !mprotect(block + 63 * page, page, PROT_NONE));
+                check(block);
+                memset(block, 1, 63 * page);
+                check(!mprotect(block + 63 * page, page, PROT_NONE));
                 drop(block);
         }
 }

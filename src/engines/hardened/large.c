@@ -14,7 +14,8 @@ enum {
         WAITING_MOST = 64,      /* blocks in each part of the quarantine */
         PLACE_PAGES_SHIFT = 24, /* blocks lie in a window of that many pages */
         ROOMY_MOST = 1000,      /* blocks with room: each is three mappings */
-        FILLED_LEAST = 8,       /* blocks that tell how a program uses them */
+        FILLED_LEAST = 8,       /* blocks that tell how a program uses them, */
+        FILLED_PARTS = 4,       /* by a word in each of that many parts */
 };
 
 /* A block that has grown before gets as much room as it has bytes, up to that. */
@@ -174,14 +175,14 @@ static struct plan draw_plan(void)
         };
 }
 
-/* The block is accessible, and the rest of its mapping is not. */
-static bool open_block(const struct large_block *block, size_t bytes)
+/* The block is accessible, and the rest of its mapping is not. @open: all of it is accessible already. */
+static bool open_block(const struct large_block *block, size_t bytes, bool open)
 {
         uintptr_t end = block->start + bytes;
         uintptr_t mapping_end = block->mapping + block->mapping_bytes;
 
-        if (!block->has_room && hardened.has_guards &&
-            system_commit((void *)block->mapping, block->mapping_bytes)) {
+        if (open || (!block->has_room && hardened.has_guards &&
+                     system_commit((void *)block->mapping, block->mapping_bytes))) {
                 if (system_guard((void *)block->mapping, block->start - block->mapping) &&
                     system_guard((void *)end, mapping_end - end))
                         return true;
@@ -212,6 +213,8 @@ static void *large_alloc(size_t size, size_t align, enum block_form form, size_t
         size_t bytes = round_up(size, page);
         size_t slack = (align > page ? align : 0) + room;
         struct plan plan = draw_plan();
+        /* Three calls of the system in place of six; locked memory takes no guards. */
+        bool open = !slack && hardened.has_guards && !system_locks_memory();
         struct large_block block = {.size = size,
                                     .form = (uint8_t)form,
                                     .aligned = align > CACHE_LINE,
@@ -221,12 +224,13 @@ static void *large_alloc(size_t size, size_t align, enum block_form form, size_t
             bytes + slack + plan.front + plan.back < bytes)
                 return NULL;
         block.mapping_bytes = plan.front + bytes + slack + plan.back;
-        block.mapping = (uintptr_t)system_reserve_at(plan.wish, block.mapping_bytes);
+        block.mapping = (uintptr_t)(open ? system_map_at(plan.wish, block.mapping_bytes)
+                                         : system_reserve_at(plan.wish, block.mapping_bytes));
         if (!block.mapping)
                 return NULL;
         block.start = round_up(block.mapping + plan.front, max_of(align, page));
         fit_mapping(&block, bytes + room, &plan);
-        if (open_block(&block, bytes) && add_block(&block))
+        if (open_block(&block, bytes, open) && add_block(&block))
                 return (void *)block.start;
         system_unmap((void *)block.mapping, block.mapping_bytes);
         return NULL;
@@ -368,16 +372,30 @@ static struct large_block take_out(void *address, size_t size, enum block_form f
         return block;
 }
 
-/* Whether programs fill their large blocks, by the last word of each that is freed. */
+/* By a word at the end of each of four parts; none is zero. */
+static bool is_filled(const struct large_block *block)
+{
+        for (size_t part = 1; part <= FILLED_PARTS; part++) {
+                const char *end = (const char *)block->start + block->size / FILLED_PARTS * part;
+                uint64_t word;
+
+                memcpy(&word, end - sizeof(word), sizeof(word));
+                if (!word)
+                        return false;
+        }
+        return true;
+}
+
+/* Whether the program fills its large blocks, by those that it frees. */
 static void note_filled(const struct large_block *block)
 {
-        uint64_t last;
+        uint32_t filled;
 
-        if (block->aligned || block->size < sizeof(last))
+        if (block->aligned || block->size < FILLED_PARTS * sizeof(uint64_t))
                 return;
-        memcpy(&last, (const char *)block->start + block->size - sizeof(last), sizeof(last));
+        filled = is_filled(block);
         lock_take(&hardened_large_lock);
-        store_relaxed(&large.filled, last ? min_of(large.filled + 1, (uint32_t)FILLED_LEAST) : 0);
+        store_relaxed(&large.filled, filled ? min_of(large.filled + 1, (uint32_t)FILLED_LEAST) : 0);
         lock_drop(&hardened_large_lock);
 }
 
