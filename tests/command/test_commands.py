@@ -501,7 +501,7 @@ def children_of(process: int) -> list[int]:
     "arguments",
     [
         # One tool that runs for minutes, and several in threads that wait for them.
-        ("replay", TRACE, "--cpus", "64", "--repeat", "30000"),
+        ("replay", TRACE, "--cpus", "64", "--repeat", "10000", "--memory", "2G"),
         ("lab", "cpu-partial"),
     ],
 )

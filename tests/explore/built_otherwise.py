@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
@@ -89,7 +90,8 @@ def changed(command: list[str], kind: Kind, target: Path) -> list[str]:
     does not find inlined functions in clang's newer debug information.
     """
     kept: list[str] = []
-    words = iter(command[1:])
+    # The compiler may stand behind another word: Meson puts ccache in front of it.
+    words = dropwhile(lambda word: not word.startswith("-"), command)
     for word in words:
         if word in ("-o", "-MF", "-MQ"):
             next(words)

@@ -15,9 +15,11 @@
 #include "tools/replay/replay.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { REPEAT_MOST = 65536, MOMENTS_MOST = 100000 };
 
@@ -75,11 +77,14 @@ static void check_copies(const char *path, const struct trace *trace, const stru
         };
         struct stat status;
         struct trace_error error;
+        int file;
 
         if (copies == 1)
                 return;
-        if (stat(path, &status))
+        file = open(path, O_RDONLY | O_CLOEXEC);
+        if (file < 0 || fstat(file, &status))
                 die("%s: %s", path, strerror(errno));
+        close(file);
         if (!trace_memory_allows(&contents, &demand, (uint64_t)status.st_size, &error))
                 die("%s: repeat=%u: %s", path, copies, error.text);
 }
