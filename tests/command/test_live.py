@@ -1275,7 +1275,7 @@ def test_soft_limit_is_shown() -> None:
     code = "held = [bytes(5000) for _ in range(20000)]; print(flush=True); input()"
     environment = os.environ | {"LD_PRELOAD": str(LIBRARY), "KMEM_OPTIONS": "soft_limit=1M"}
     with subprocess.Popen(
-        ["/usr/bin/python3", "-c", code],
+        ["/usr/bin/python3", "-S", "-c", code],  # other packages of the machine add trims
         env=environment | {"PYTHONMALLOC": "malloc"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
