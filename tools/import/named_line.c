@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
         FRAME_BLANKS = 20,        /* in front of a frame of perf trace's stacks, at least */
@@ -29,7 +30,6 @@ enum {
         SITE_BYTES = 24,          /* an address of 64 bits as text */
         MILLISECOND_NS = 1000000, /* ns */
         YEAR_MOST = 2500,         /* its ns since 1970 have 64 bits */
-        DAYS_TO_1970 = 719469,    /* from the last of February before the year 0 */
 };
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyz_"
@@ -139,12 +139,11 @@ static void name_site(struct kernel_fields *fields, char *text)
         fields->call_site = (struct part){text, site.length};
 }
 
-/* The days from 1970 to "2018-05-16 " at @text; false if no date is there, or none of a trace. */
-static bool read_date(const char *text, uint64_t *days)
+/* The seconds from 1970 to "2018-05-16 " at @text; false if no date is there, or none of a trace. */
+static bool read_date(const char *text, uint64_t *seconds)
 {
         uint64_t part[3];
-        uint64_t year;
-        uint64_t month;
+        struct tm date = {0};
 
         for (unsigned int i = 0; i < 3; i++)
                 if (number_scan(&text, 10, &part[i]) != NUMBER_READ || *text++ != "-- "[i])
@@ -152,11 +151,10 @@ static bool read_date(const char *text, uint64_t *days)
         if (part[0] < 1970 || part[0] > YEAR_MOST || !part[1] || part[1] > 12 || !part[2] ||
             part[2] > 31)
                 return false;
-        /* Years from March on, so that a leap day is the last of one. */
-        year = part[0] - (part[1] < 3);
-        month = (part[1] + 9) % 12;
-        *days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + part[2] -
-                DAYS_TO_1970;
+        date.tm_year = (int)part[0] - 1900;
+        date.tm_mon = (int)part[1] - 1;
+        date.tm_mday = (int)part[2];
+        *seconds = (uint64_t)timegm(&date);
         return true;
 }
 
@@ -168,7 +166,7 @@ static bool read_stamp(struct import *import, const char *open, const char *clos
         unsigned int colons = 0;
         uint64_t part;
         uint64_t seconds = 0;
-        uint64_t days;
+        uint64_t date;
         uint64_t time;
 
         while (text > open + 1 && text[-1] != ' ')
@@ -184,8 +182,8 @@ static bool read_stamp(struct import *import, const char *open, const char *clos
         if (!kernel_time(text, close, &time))
                 return false;
         import->now = time + seconds * SECOND_NS;
-        if (colons && read_date(open + 1, &days))
-                import->now += days * 24 * 3600 * SECOND_NS;
+        if (colons && read_date(open + 1, &date))
+                import->now += date * SECOND_NS;
         else if (colons)
                 import->now = import_time_of_day(import, import->now);
         return true;

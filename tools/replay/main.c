@@ -15,11 +15,8 @@
 #include "tools/replay/replay.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { REPEAT_MOST = 65536, MOMENTS_MOST = 100000 };
 
@@ -75,17 +72,9 @@ static void check_copies(const char *path, const struct trace *trace, const stru
                 .objects = trace->objects,
                 .others = (uint64_t)replay->places * (copies - 1) * sizeof(void *),
         };
-        struct stat status;
         struct trace_error error;
-        int file;
 
-        if (copies == 1)
-                return;
-        file = open(path, O_RDONLY | O_CLOEXEC);
-        if (file < 0 || fstat(file, &status))
-                die("%s: %s", path, strerror(errno));
-        close(file);
-        if (!trace_memory_allows(&contents, &demand, (uint64_t)status.st_size, &error))
+        if (copies > 1 && !trace_memory_allows(&contents, &demand, trace->file_bytes, &error))
                 die("%s: repeat=%u: %s", path, copies, error.text);
 }
 

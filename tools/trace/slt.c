@@ -14,7 +14,6 @@
 enum {
         PIECE_BYTES = 1 << 20,
         SLT_RECORD_BYTES = 6 * 4 + 2 * 2 + 2 * 1, /* in the file, plain */
-        SLT_CPUS = 256,
 };
 
 /* The plain bytes of a file in order. */
@@ -228,7 +227,6 @@ static bool header_fits(const struct source *source, const struct slt_header *he
         struct trace_contents contents = {
                 .records = header->records,
                 .objects = header->objects,
-                .cpus = SLT_CPUS,
                 .names = (uint64_t)header->caches + header->sites,
                 .name_bytes = header->text_bytes,
                 /* Names are copied. */

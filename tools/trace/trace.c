@@ -53,7 +53,6 @@ bool trace_memory_allows(const struct trace_contents *contents, const struct tra
         if (!checked_add(&needed, contents->records, RECORD_BYTES) ||
             !checked_add(&needed, contents->records, more->record) ||
             !checked_add(&needed, contents->objects, more->object + 1) ||
-            !checked_add(&needed, contents->cpus, more->cpu) ||
             !checked_add(&needed, contents->names, more->name + sizeof(char *)) ||
             !checked_add(&needed, contents->name_bytes, more->name_byte + 1) ||
             !checked_add(&needed, contents->others, 1))

@@ -59,7 +59,8 @@ struct trace {
         uint64_t objects; /* ids of objects are below; an id is a life, not an address */
         uint32_t cpus;    /* CPUs of the machine; numbers in `cpu` are below */
         uint32_t page_bytes;
-        char *source; /* text: a description of the recording; may be empty */
+        uint64_t file_bytes; /* of the file that was read; 0 if there is none */
+        char *source;        /* text: a description of the recording; may be empty */
         struct trace_names caches;
         struct trace_names sites; /* places in the code, "symbol+0xoffset" */
 
@@ -86,7 +87,6 @@ struct trace_error {
 struct trace_demand {
         uint64_t record;
         uint64_t object;
-        uint64_t cpu;
         uint64_t name;      /* of a cache or site */
         uint64_t name_byte; /* of its text */
 };
@@ -95,7 +95,6 @@ struct trace_demand {
 struct trace_contents {
         uint64_t records;
         uint64_t objects;
-        uint64_t cpus;
         uint64_t names;
         uint64_t name_bytes;
         uint64_t others; /* bytes that are taken besides */

@@ -124,7 +124,7 @@ static void count_blocks(struct reading *reading, struct trace_contents *content
 static bool make_room(struct reading *reading, const struct trace_demand *demand,
                       struct trace *trace, struct trace_error *error)
 {
-        struct trace_contents contents = {.cpus = trace->cpus, .others = BLOCK_BYTES_MAX};
+        struct trace_contents contents = {.others = BLOCK_BYTES_MAX};
 
         count_blocks(reading, &contents);
         if (!trace_memory_allows(&contents, demand, reading->input->size, error))
@@ -340,6 +340,7 @@ static bool load_file(int file, const struct trace_demand *demand, struct trace 
         if (fstat(file, &status) || !S_ISREG(status.st_mode))
                 return trace_fail(error, 0, "expected a regular file");
         input.size = (size_t)status.st_size;
+        trace->file_bytes = input.size;
         sound = load(&input, demand, trace, error);
         free(input.bytes);
         return sound;

@@ -88,6 +88,7 @@ class _Trace(ctypes.Structure):
         ("objects", ctypes.c_uint64),
         ("cpus", ctypes.c_uint32),
         ("page_bytes", ctypes.c_uint32),
+        ("file_bytes", ctypes.c_uint64),
         ("source", ctypes.c_char_p),
         ("caches", _Names),
         ("sites", _Names),
@@ -96,15 +97,12 @@ class _Trace(ctypes.Structure):
 
 
 class _Demand(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_uint64) for name in ["record", "object", "cpu", "name", "name_byte"]
-    ]
+    _fields_ = [(name, ctypes.c_uint64) for name in ["record", "object", "name", "name_byte"]]
 
 
 class _Contents(ctypes.Structure):
     _fields_ = [
-        (name, ctypes.c_uint64)
-        for name in ["records", "objects", "cpus", "names", "name_bytes", "others"]
+        (name, ctypes.c_uint64) for name in ["records", "objects", "names", "name_bytes", "others"]
     ]
 
 
