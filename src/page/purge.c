@@ -8,9 +8,9 @@
  *
  * PURGE-1  A large block takes pages that were never touched if no run of touched ones is long enough. Those would stay
  *          resident beside it for purge_delay, and the program's peak is mostly then. So as many of them go back at
- *          once, beyond a thirty-second of the pages in use. A program that replaces such blocks all the time will want them
- *          again, so no more than 16 MiB go back this way in the time of ten delays. With several threads none do:
- *          others may want the pages, and wait while the system takes them from every CPU's table.
+ *          once, beyond a thirty-second of the pages in use. A program that replaces such blocks all the time will
+ *          want them again, so no more than 16 MiB go back this way in the time of ten delays. With several
+ *          threads none do: others may want the pages, and wait while the system takes them from every CPU's table.
  *
  * Time comes from freed pages (zone.h). Lists are nearly sorted by it, the oldest at the
  * tail; where they are not, a run waits a delay longer.

@@ -395,7 +395,7 @@ static bool refused_locked(void)
 {
         /*
          * Without its first chunk the heap gives nothing, and few programs look at what malloc says
-         * that early: they end by a signal, or with a word of their own about ten bytes.
+         * that early: they end by a signal, or with a line that names their own small request alone.
          */
         if (frontier.pages == 0 && frontier.refusals == 0)
                 message("no memory for the first %zu KiB of the heap; expected higher limits of "

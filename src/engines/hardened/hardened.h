@@ -162,6 +162,8 @@ struct pool {
         uint64_t drawn[HARDENED_WAITING_MAX]; /* wait_of; 0: none yet */
         uint64_t aged[HARDENED_WAITING_MAX];
 } __attribute__((aligned(CACHE_LINE)));
+_Static_assert(offsetof(struct pool, random.draws) == CACHE_LINE,
+               "what each call changes is a line");
 
 /* The place of an address in the reservation. */
 struct hardened_place {

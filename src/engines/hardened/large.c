@@ -34,7 +34,7 @@ struct large_block {
         uintptr_t mapping; /* with the guards */
         size_t mapping_bytes;
         uint8_t form; /* enum block_form */
-        bool aligned; /* to more than a word, as for memory that a program protects by itself */
+        bool aligned; /* to more than a line of the cache: the program may protect a part of it by itself */
         bool has_room; /* the rest of its mapping is no guards in mappings, and the block may grow into it */
 };
 
@@ -372,7 +372,7 @@ static struct large_block take_out(void *address, size_t size, enum block_form f
         return block;
 }
 
-/* By a word at the end of each of four parts; none is zero. */
+/* By the last word of each part: none is zero. */
 static bool is_filled(const struct large_block *block)
 {
         for (size_t part = 1; part <= FILLED_PARTS; part++) {
@@ -523,10 +523,10 @@ void *hardened_large_resize(void *address, size_t size, size_t align, const char
         else
                 move_content(moved, address, min_of(old, size));
         block = take_out(address, SIZE_MAX, FORM_MALLOC, call, NULL, &known);
+        /* Its pages have moved, so they do not tell whether they were filled. */
         if (known)
                 close_block(&block);
-        if (size > old)
-                populate_grown(moved, old, size);
+        populate_grown(moved, old, size);
         return moved;
 }
 
