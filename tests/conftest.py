@@ -2,6 +2,7 @@
 """What all tests have in common: the signals that programs find, and Debian's chromium."""
 
 import ctypes
+import fcntl
 import os
 import signal
 import subprocess
@@ -30,6 +31,23 @@ def pytest_configure(config: pytest.Config) -> None:
         or libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(0), b"mode=1777") != 0
     ):
         raise OSError(ctypes.get_errno(), "no /dev/shm for a worker")
+
+
+@pytest.fixture(autouse=True)
+def containers_by_themselves(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keeps tests that make a container apart from all tests that look at running programs.
+
+    Root sees a process in a pid namespace below by what it has mapped, so a /dev/shm of a worker's
+    own does not hide it. A lock on this file is common to the workers.
+    """
+    if request.node.get_closest_marker("alone") is None:
+        yield
+        return
+    makes_one = request.node.get_closest_marker("container") is not None
+    with Path(__file__).open() as common:
+        fcntl.flock(common, fcntl.LOCK_EX if makes_one else fcntl.LOCK_SH)
+        yield
+        fcntl.flock(common, fcntl.LOCK_UN)  # a forked child may have it open still
 
 
 @pytest.fixture(scope="session", autouse=True)

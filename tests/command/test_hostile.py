@@ -343,6 +343,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.container
 def test_a_container_maps_garbage(tmp_path: Path) -> None:
     """Under the name of a registry: a line, and the others are listed."""
     needs_root()

@@ -430,6 +430,7 @@ while True:
 """
 
 
+@pytest.mark.container
 def test_process_in_a_container() -> None:
     """Root sees a process with numbers and a /dev/shm of its own by its number outside."""
     if os.geteuid() != 0:
