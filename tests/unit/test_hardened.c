@@ -11,6 +11,7 @@
 
 #include "api/owner.h"
 #include "engines/hardened/large.h"
+#include "engines/hardened/often.h"
 #include "lang/bits.h"
 #include "machine/system.h"
 #include "profile/guard.h"
@@ -849,6 +850,43 @@ static void child_populated(void)
         check(resident_pages(record->start, slab_bytes) < slab_bytes / system_page_bytes());
 }
 
+/* Frees a block that is out and lies in a slab. */
+static void free_in(struct slab_record *record, char **taken, unsigned int count)
+{
+        for (unsigned int i = 0; i < count; i++)
+                if (taken[i] && place_of(taken[i]).record == record) {
+                        drop(taken[i]);
+                        taken[i] = NULL;
+                        return;
+                }
+        check(false);
+}
+
+/* The second free in a row in a slab has the next ones' lines fetched, each after it more; another slab begins anew. */
+static void child_fetched(void)
+{
+        static char *taken[1000];
+        struct hardened_place first, last;
+        const struct pool *pool;
+        size_t bytes;
+
+        for (unsigned int i = 0; i < 1000; i++)
+                taken[i] = take(100);
+        first = place_of(taken[100]);
+        last = place_of(taken[900]);
+        pool = pool_of(first.record->arena, first.record->number);
+        bytes = first.class->slab_bytes;
+        check(first.record != last.record && bytes % FETCHED_BYTES == 0);
+        for (size_t done = 0; done < bytes + 2ul * FETCHED_BYTES; done += FETCHED_BYTES) {
+                free_in(first.record, taken, 1000);
+                check_equal(pool->fetched - first.record->start, min_of(done, bytes));
+        }
+        free_in(last.record, taken, 1000);
+        check(pool->fetched == last.record->start);
+        free_in(first.record, taken, 1000);
+        check(pool->fetched == first.record->start);
+}
+
 static size_t pages_of_large(size_t size)
 {
         char *block = take(size);
@@ -1010,6 +1048,7 @@ static void traps_where_it_should(void **state)
         child_passes("large", options_used);
         child_passes("large_grows", options_used);
         child_passes("released", options_used);
+        child_passes("fetched", options_used);
         child_passes("populated", options_used);
         child_passes("populated_large", options_used);
         child_passes("populated_grown", options_used);
@@ -1841,6 +1880,7 @@ int main(int argc, char **argv)
                 CASE(large_grows),
                 CASE(behind_grown),
                 CASE(released),
+                CASE(fetched),
                 CASE(populated),
                 CASE(populated_large),
                 CASE(populated_grown),

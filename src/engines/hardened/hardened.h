@@ -149,10 +149,11 @@ struct pool {
         struct lock lock;
         uint32_t waiting;    /* objects in drawn and aged */
         uint32_t next_aged;  /* the oldest */
-        uint32_t next_index; /* of the object that is taken next: it has left record_loose */
-        uint32_t opened;     /* 1: its lock may be held (HARD-8) */
+        uint16_t next_index; /* of the object that is taken next: it has left record_loose */
+        uint16_t opened;     /* 1: its lock may be held (HARD-8) */
         struct slab_record *current; /* objects are taken from it */
         char *next_object;           /* the object that is taken next; NULL: none is drawn */
+        const char *fetched;         /* up to here fetch_neighbours has had a slab fetched */
         uint64_t taken, given;       /* objects, cumulative; given are out no more */
         struct random_stream random;
         struct list partial;  /* slabs with objects to hand out; NULLs until first used */

@@ -19,6 +19,9 @@
 /* Bytes of objects that are cleared here; a call of memset is faster for larger ones. */
 enum { CLEARED_LEAST = 32, CLEARED_MOST = 256 };
 
+/* What a free has fetched of its slab for the next ones; a part of every page. */
+enum { FETCHED_BYTES = 16 * CACHE_LINE };
+
 /* The pools of the calling thread's arena; NULL: none chosen yet. Initial-exec: access must never allocate. */
 extern KMEM_HIDDEN __thread struct pool *hardened_own_pools
         __attribute__((tls_model("initial-exec")));
@@ -84,7 +87,7 @@ static inline void draw_object(struct pool *pool, struct slab_record *record,
 
         record->free = --free;
         loose[place] = loose[free];
-        pool->next_index = index;
+        pool->next_index = (uint16_t)index;
         pool->next_object = record->start + (size_t)index * class->size;
 }
 
@@ -246,6 +249,27 @@ static KMEM_ALWAYS_INLINE void clear_small(char *object, size_t last_pair)
         } while (at < last);
 }
 
+/*
+ * A program often frees objects in the order in which it took them, and reads each before. Their places were drawn, so no
+ * processor fetches them ahead. From the second free in a row on that hits a slab, each has the next part of it fetched.
+ */
+static KMEM_ALWAYS_INLINE void fetch_neighbours(struct pool *pool, struct hardened_place place)
+{
+        const char *start = place.record->start;
+        const char *next = pool->fetched;
+        size_t done = (uintptr_t)next - (uintptr_t)start;
+
+        if (done >= place.class->slab_bytes) {
+                /* Another slab was hit before, or all of this one is fetched. */
+                if (done != place.class->slab_bytes)
+                        pool->fetched = start;
+                return;
+        }
+        for (uint32_t at = 0; at < FETCHED_BYTES; at += CACHE_LINE)
+                __builtin_prefetch(next + at, 1);
+        pool->fetched = next + FETCHED_BYTES;
+}
+
 /* HARD-9: an object that was found right to be freed is out no more, and has to be cleared. */
 static KMEM_ALWAYS_INLINE void put_locked(struct hardened_place place)
 {
@@ -293,6 +317,7 @@ static KMEM_ALWAYS_INLINE bool hardened_free_often(void *block, size_t size, enu
                 pool_drop(pool, locks);
                 return false;
         }
+        fetch_neighbours(pool, place);
         put_locked(place);
         clear_small(block, last_pair);
         put_cleared_locked(pool, place, true, locks);
