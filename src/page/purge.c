@@ -8,7 +8,8 @@
  *
  * PURGE-1  A large block takes pages that were never touched if no run of touched ones is long enough. Those would stay
  *          resident beside it for purge_delay, and the program's peak is mostly then. So as many of them go back at
- *          once, beyond a thirty-second of the pages in use. A program that replaces such blocks all the time will
+ *          once, beyond a thirty-second of the pages in use, and objects above a page that rest in the slot are made
+ *          free pages before, if they are so many. A program that replaces such blocks all the time will
  *          want them again, so no more than 16 MiB go back this way in the time of ten delays. With several
  *          threads none do: others may want the pages, and wait while the system takes them from every CPU's table.
  *
@@ -42,6 +43,7 @@ enum {
 struct lock purge_lock;
 uint32_t reclaim_wanted;
 void (*reclaim_start)(void);
+void (*pages_end_rest)(void);
 
 uint64_t zone_delay_ms(const struct zone *zone)
 {
@@ -238,22 +240,27 @@ static size_t return_most_locked(const struct zone *zone, size_t fresh, size_t r
 
 void pages_purge_in_return(const struct page *block, size_t fresh)
 {
-        static uint64_t since_ms; /* both under purge_lock */
+        static uint64_t since_ms; /* both of the only thread */
         static size_t returned;
         struct zone *zone = &zones[block->node];
         size_t pages_min = max_of(least_pages(), (size_t)PURGE_PAGES);
+        void (*end_rest)(void) = load_relaxed(&pages_end_rest);
         struct purged purged = {0};
         uint64_t now;
         size_t most;
 
-        if (fresh < RETURN_LEAST || system_threads() != THREADS_ONE || !lock_try(&purge_lock))
+        if (fresh < RETURN_LEAST || system_threads() != THREADS_ONE)
                 return;
         now = system_time_ms();
-        lock_take(&zone->lock);
         if (now - since_ms >= RETURN_DELAYS * zone_delay_ms(zone)) {
                 since_ms = now;
                 returned = 0;
         }
+        if (end_rest && returned < RETURN_PAGES)
+                end_rest();
+        if (!lock_try(&purge_lock))
+                return;
+        lock_take(&zone->lock);
         most = return_most_locked(zone, fresh, returned);
         runs_purge_locked(zone, pages_min, now, most, now, &purged);
         returned += tried(&purged);

@@ -18,6 +18,8 @@ extern KMEM_HIDDEN struct lock purge_lock;
  * in return (PURGE-1). No zone's lock is held.
  */
 KMEM_HIDDEN void pages_purge_in_return(const struct page *block, size_t fresh);
+/* Gives the pages of objects that rest in slots to the free ones, in a program of one thread; NULL: none rest. Relaxed. */
+extern KMEM_HIDDEN void (*pages_end_rest)(void);
 
 /* Returns when no purge that was under way is still under way; no zone's lock is held. */
 KMEM_HIDDEN void purge_wait(void);

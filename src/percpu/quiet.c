@@ -18,8 +18,9 @@
 enum {
         GROWN_PART = 8, /* of the heap: its growth between two looks, and at least */
         GROWN_BYTES = 1 << 20,
-        SHRUNK_PART = 2,  /* of what a look was due at: a heap that holds less begins anew */
-        FULL_COUNTS = 64, /* blocks that come to a full slot, from one look to the next */
+        SHRUNK_PART = 2,   /* of what a look was due at: a heap that holds less begins anew */
+        FULL_COUNTS = 64,  /* blocks that come to a full slot, from one look to the next */
+        RESTING_PART = 32, /* of the heap, which rests whatever the program does */
 };
 
 struct quiet {
@@ -91,14 +92,20 @@ bool percpu_take_quiet(void)
 /* The heap holds so many pages when the next look of percpu_look_grown is due; under cache_mutex, relaxed. */
 static size_t grown_pages;
 
+/* Whether a slot keeps objects above a page of the cache, which are pages of their own or nearly. */
+static bool has_objects_of_pages(const struct kmem_cache *cache)
+{
+        return cache->size > PAGE_SIZE && cache->engine->caching == CACHING_SHEAVES &&
+               !cache->sheaves_as_7_0;
+}
+
 static bool look_at_grown(struct slot *slot, const struct kmem_cache *busy, uint32_t index)
 {
         struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
         struct slot_cache *record = cache ? slot_peek(slot, index) : NULL;
         uint64_t seen;
 
-        if (!record || cache == busy || cache->size <= PAGE_SIZE ||
-            cache->engine->caching != CACHING_SHEAVES || cache->sheaves_as_7_0)
+        if (!record || cache == busy || !has_objects_of_pages(cache))
                 return false;
         record->quiet = look(slot, cache, record, &seen) && seen == record->grown_seen;
         record->grown_seen = seen;
@@ -148,6 +155,32 @@ void percpu_look_full(struct slot *slot, const struct kmem_cache *cache)
         if (counts % FULL_COUNTS || !lock_try(&cache_mutex))
                 return;
         drain_unused_locked(slot, cache);
+        lock_drop(&cache_mutex);
+}
+
+/* Whether blocks of pages that rest are much of the heap; the budget tells (REST-1). */
+static bool much_rests(const struct slot *slot)
+{
+        int64_t bytes = load_relaxed(&slot->rest_most) - load_relaxed(&slot->rest_budget);
+
+        return bytes > (int64_t)((pages_held() << PAGE_SHIFT) / RESTING_PART);
+}
+
+void percpu_end_rest(void)
+{
+        struct slot *slot = slot_current();
+
+        if (slot == &shared_slot || !much_rests(slot) || !lock_try(&cache_mutex))
+                return;
+        for (uint32_t index = 1; index < slots_index_end(); index++) {
+                struct kmem_cache *cache = load_acquire(&caches_by_index[index]);
+                struct slot_cache *record = cache ? slot_peek(slot, index) : NULL;
+
+                if (record && has_objects_of_pages(cache))
+                        record->quiet = true;
+        }
+        percpu_drain_own(slot);
+        store_relaxed(&slot->rest_budget, load_relaxed(&slot->rest_most));
         lock_drop(&cache_mutex);
 }
 

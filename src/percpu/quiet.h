@@ -26,6 +26,9 @@ KMEM_HIDDEN void percpu_look_grown(struct slot *slot, const struct kmem_cache *c
  */
 KMEM_HIDDEN void percpu_look_full(struct slot *slot, const struct kmem_cache *cache);
 
+/* For pages_end_rest: the calling thread's slot gives up all objects above a page, if they are much of the heap. */
+KMEM_HIDDEN void percpu_end_rest(void);
+
 /*
  * A number that changes whenever objects of the cache leave the back end or come back to it, or a
  * slot gives up a slab. While it stays, the cache's slabs do not change. Under cache_mutex.

@@ -7,6 +7,7 @@
 
 #include "machine/message.h"
 #include "machine/system.h"
+#include "page/purge.h"
 #include "percpu/barn.h"
 #include "percpu/percpu.h"
 #include "percpu/quiet.h"
@@ -35,6 +36,7 @@ void rest_add_class(struct kmem_cache *cache)
 
         check_or_die(number < CLASSES_MOST);
         classes_of_pages[number] = cache;
+        store_relaxed(&pages_end_rest, percpu_end_rest);
         /* Partner: rest_count. */
         store_release(&nr_classes_of_pages, number + 1);
 }

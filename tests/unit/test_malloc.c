@@ -793,9 +793,10 @@ static void zero_pages_stay(size_t size)
 static void child_zero_pages_stay(void)
 {
         resident_of_process(); /* its buffer is there before a block's pages are free */
-        zero_pages_stay(1 << 20);
-        zero_pages_stay(9 << 20);
+        /* The longest first: a larger block would take from a slot what rests there, and lie beside it. */
         zero_pages_stay(31 << 20);
+        zero_pages_stay(9 << 20);
+        zero_pages_stay(1 << 20);
 }
 
 static void zero_pages_stay_unwritten(void **state)
@@ -1184,6 +1185,63 @@ static void grows_after_a_peak(void **state)
 {
         skip_on_larger_pages();
         child_passes("grows_after_a_peak", "engine=slub");
+}
+
+static uint64_t resting(struct kmem_cache *cache)
+{
+        struct kmem_cache_info info = {.size = sizeof(info)};
+
+        kmem_cache_info(cache, &info);
+        return info.objects_resting;
+}
+
+/* What rests of objects above a page goes to the free pages for a large block's new ones, if it is much of the heap. */
+static void child_rest_ends(void)
+{
+        enum {
+                BLOCKS = 6,
+                SHORT = 20480,
+                LONG = 81920,
+                LESS = 200 << 12,
+                LARGE = 2 << 20,
+                MUCH = 8 << 20
+        };
+        void *blocks[BLOCKS], *others[BLOCKS];
+        struct kmem_cache *cache, *other;
+
+        if (system_threads() != THREADS_ONE)
+                skip_because("libc does not say that there is a single thread");
+        stay_on_this_cpu();
+        for (int i = 0; i < BLOCKS; i++) {
+                blocks[i] = written_block(LONG);
+                others[i] = written_block(SHORT);
+        }
+        cache = cache_of(blocks[0]);
+        other = cache_of(others[0]);
+        for (int i = 0; i < BLOCKS; i++) {
+                free(blocks[i]);
+                free(others[i]);
+        }
+        check(resting(cache) && resting(other));
+        check(malloc(hide(LESS)) != NULL);
+        check(resting(cache) && resting(other));
+        check(malloc(hide(LARGE)) != NULL);
+        check_equal(resting(cache) + resting(other), 0);
+        /* No block of pages rests now. */
+        free(written_block(SHORT));
+        check(malloc(hide(LARGE)) != NULL);
+        check(resting(other) != 0);
+        /* A block is little of this heap. */
+        free(written_block(LONG));
+        check(malloc(hide(MUCH)) != NULL);
+        check(resting(cache) != 0);
+}
+
+static void rest_ends(void **state)
+{
+        skip_on_larger_pages();
+        skip_without_classes_of_pages();
+        child_passes("rest_ends", "engine=slub");
 }
 
 /*
@@ -2027,6 +2085,7 @@ int main(int argc, char **argv)
                 {"resting_in_a_full_heap", child_resting_in_a_full_heap},
                 {"resting_beside_a_report", child_resting_beside_a_report},
                 {"grows_after_a_peak", child_grows_after_a_peak},
+                {"rest_ends", child_rest_ends},
                 {"rest_untouched", child_rest_untouched},
                 {"rest_alone", child_rest_alone},
                 {"realloc_appends", child_realloc_appends},
@@ -2083,6 +2142,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(blocks_of_pages_rest_alone),
                 cmocka_unit_test(blocks_of_pages_in_bulk_rest),
                 cmocka_unit_test(grows_after_a_peak),
+                cmocka_unit_test(rest_ends),
                 cmocka_unit_test(mallinfo_counts),
                 cmocka_unit_test(trim),
                 cmocka_unit_test(trim_in_a_loop),
