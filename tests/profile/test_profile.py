@@ -10,13 +10,14 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
@@ -660,18 +661,26 @@ int main() {
 INLINED = ["shop::basket<int>::fetch(int)", "shop::basket<int>::take(int)"]
 
 
-def filled(program: Path) -> tuple[Line, ...]:
-    """The lines of the frame that allocates in the program of `shop`, as it runs."""
+def filled(
+    program: Path, meanwhile: Callable[[Symbols], object] = lambda _: None
+) -> tuple[Line, ...]:
+    """The lines of the frame that allocates in the program of `shop`, as it runs.
+
+    @meanwhile: called before the command looks at the program.
+    """
     with on_library("profile_interval=65536", program) as process:
         assert process.stdout is not None and process.stdout.readline() == "end\n"
         with (
             open_process(process.pid) as registry,
             contextlib.closing(Symbols(process.pid)) as symbols,
         ):
+            meanwhile(symbols)
             assert symbols.look(lambda: True)
             stacks = read_stacks(registry)
             frames = [symbols.frame(stack[0]) for stack in stacks if stack]
-    inside = [frame for frame in frames if frame.mapping and frame.mapping.path == str(program)]
+    inside = [
+        frame for frame in frames if frame.mapping and frame.mapping.path.startswith(str(program))
+    ]
     assert inside
     assert len({frame.lines for frame in inside}) == 1
     return inside[0].lines
@@ -689,6 +698,26 @@ def check_filled(lines: tuple[Line, ...], source: Path) -> None:
 
 def test_inlined_functions_and_lines(shop: Path) -> None:
     check_filled(filled(shop), shop.with_suffix(".cpp"))
+
+
+@pytest.mark.parametrize("way", ["deleted", "replaced", "outside of the root"])
+def test_a_program_that_is_not_at_its_path(shop: Path, tmp_path: Path, way: str) -> None:
+    """Names are of the file that runs, after an update and in a process that calls chroot."""
+    program = tmp_path / "shop"
+    shutil.copy(shop, program)
+
+    def move(symbols: Symbols) -> None:
+        if way == "outside of the root":
+            assert symbols.root is not None
+            os.close(symbols.root)
+            (tmp_path / "empty").mkdir()
+            symbols.root = os.open(tmp_path / "empty", os.O_PATH)
+            return
+        program.unlink()
+        if way == "replaced":
+            shutil.copy("/bin/true", program)
+
+    check_filled(filled(program, move), shop.with_suffix(".cpp"))
 
 
 @pytest.mark.parametrize("way", ["link", "link in .debug", "build id", "no build id"])

@@ -139,15 +139,19 @@ def named_by_build(build_id: str) -> Image:
     return Image(names=names, build_id=build_id, has_lines=names is not None)
 
 
-def read_image(path: str, roots: Sequence[Path] = (Path("/"),)) -> Image:
+def read_image(
+    path: str, roots: Sequence[Path] = (Path("/"),), elsewhere: Path | None = None
+) -> Image:
     """The image of a file in the first of the roots; empty if it is no ELF file.
 
     Debug files are looked for in all roots. The parser keeps pointers into the content, which
     therefore lives until it is done.
+
+    @elsewhere: where the file is read if it is not at its path.
     """
     if not path.startswith("/") or not roots:
         return Image()
-    content = read_file(roots[0] / path.lstrip("/"))
+    content = read_file(elsewhere or roots[0] / path.lstrip("/"))
     try:
         elf = ELFFile(BytesIO(content))
         segments = list(elf.iter_segments("PT_LOAD"))
@@ -183,12 +187,15 @@ def addresses_of(names: Sequence[str], path: str, roots: Sequence[Path]) -> dict
         return {}
 
 
-def place_of(name: str, path: str, roots: Sequence[Path]) -> range:
-    """Where a function lies in a file that exports it; empty if the file does not."""
+def place_of(name: str, path: str, roots: Sequence[Path], elsewhere: Path | None = None) -> range:
+    """Where a function lies in a file that exports it; empty if the file does not.
+
+    @elsewhere: as of read_image
+    """
     if not path.startswith("/") or not roots:
         return range(0)
     try:
-        elf = ELFFile(BytesIO(read_file(roots[0] / path.lstrip("/"))))
+        elf = ELFFile(BytesIO(read_file(elsewhere or roots[0] / path.lstrip("/"))))
         table: Any = elf.get_section_by_name(".gnu.hash")
         symbol = table.get_symbol(name)
         for segment in elf.iter_segments("PT_LOAD") if symbol else ():

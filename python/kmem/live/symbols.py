@@ -4,6 +4,7 @@
 import bisect
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from kmem.live.pprof import Frame, Mapping
 from kmem.live.stacks import ENTRY, FRAMES_MOST, PYTHON, Stack, python_line
 
 CUT = f"[cut at {FRAMES_MOST} frames]"  # the root of a stack whose outer frames are not known
+ELF_MAGIC = b"\x7fELF"
 
 
 def read_mappings(process: int) -> list[Mapping]:
@@ -35,6 +37,29 @@ def read_mappings(process: int) -> list[Mapping]:
             start, end = (int(word, 16) for word in words[0].split("-"))
             found.append(Mapping(start, end, int(words[2], 16), words[5]))
     return found
+
+
+def open_mapped(process: int, mapping: Mapping) -> int | None:
+    """A mapped file by the kernel's own links; None if it is no ELF file, or may not be opened.
+
+    The link to the program is for its user, those to all mapped files are for root.
+    """
+    folder = Path(f"/proc/{process}")
+    ways = [folder / "map_files" / f"{mapping.start:x}-{mapping.end:x}"]
+    with contextlib.suppress(OSError):
+        if str((folder / "exe").readlink()) == mapping.path:
+            ways.insert(0, folder / "exe")
+    for way in ways:
+        with contextlib.suppress(OSError):
+            # A device is not even opened.
+            if not stat.S_ISREG(way.stat().st_mode):
+                continue
+            descriptor = os.open(way, os.O_RDONLY | os.O_NONBLOCK)
+            # Others, as the registry and large files of data, are not kept.
+            if os.pread(descriptor, len(ELF_MAGIC), 0) == ELF_MAGIC:
+                return descriptor
+            os.close(descriptor)
+    return None
 
 
 EVALUATE = "_PyEval_EvalFrameDefault"  # the interpreter's function that runs functions in Python
@@ -72,7 +97,8 @@ class Symbols:
     """Names the frames of a process, also when it has ended or become another program since.
 
     The mappings are those of the last look. The files are the files that the process sees, which
-    may be in a container; their debug files may be outside of it too.
+    may be in a container; their debug files may be outside of it too. A file that is not at its
+    path is kept open from the first look on, as only a running process leads to it.
     """
 
     def __init__(self, process: int) -> None:
@@ -87,6 +113,7 @@ class Symbols:
         self.notes: list[str] | None = None  # on names that are missing; None: not looked for yet
         self.python_names: dict[int, Line] = {}  # functions in Python
         self.evaluators: dict[str, range] = {}  # where files have the function EVALUATE
+        self.kept: dict[str, int | None] = {}  # descriptors of files that are not at their paths
         self.root: int | None = None
         with contextlib.suppress(OSError):
             self.root = os.open(f"/proc/{process}/root", os.O_PATH)
@@ -95,6 +122,10 @@ class Symbols:
         if self.root is not None:
             os.close(self.root)
             self.root = None
+        for kept in self.kept.values():
+            if kept is not None:
+                os.close(kept)
+        self.kept.clear()
         if self.java is not None:
             self.java.close()
             self.java = None
@@ -102,12 +133,35 @@ class Symbols:
     def look(self, is_the_same: Callable[[], bool]) -> bool:
         """Read the mappings as they are now; False if the program has ended or changed."""
         mappings = read_mappings(self.process)
+        kept = self.keep(mappings)
         if not is_the_same():
+            for descriptor in kept.values():
+                if descriptor is not None:
+                    os.close(descriptor)
             return False
+        self.kept |= kept
         if mappings:
             self.mappings = mappings
             self.starts = [mapping.start for mapping in mappings]
         return True
+
+    def keep(self, mappings: Sequence[Mapping]) -> dict[str, int | None]:
+        """Open the files among those not yet looked at that are not at their paths.
+
+        A file was deleted or replaced, as by an update, or is outside of the process's root.
+        """
+        found: dict[str, int | None] = {}
+        for mapping in mappings:
+            path = mapping.path
+            if not path.startswith("/") or path in self.kept or path in found:
+                continue
+            is_there = any((root / path.lstrip("/")).exists() for root in self.roots()[:1])
+            found[path] = None if is_there else open_mapped(self.process, mapping)
+        return found
+
+    def elsewhere(self, path: str) -> Path | None:
+        kept = self.kept.get(path)
+        return None if kept is None else Path(f"/proc/self/fd/{kept}")
 
     def roots(self) -> list[Path]:
         """The process's own file system, then the command's."""
@@ -115,7 +169,7 @@ class Symbols:
 
     def image(self, path: str) -> Image:
         if path not in self.images:
-            self.images[path] = read_image(path, self.roots())
+            self.images[path] = read_image(path, self.roots(), self.elsewhere(path))
         return self.images[path]
 
     def frame(self, return_address: int) -> Frame:
@@ -192,6 +246,8 @@ class Symbols:
         if mapping is None:
             return False
         if mapping.path not in self.evaluators:
-            self.evaluators[mapping.path] = place_of(EVALUATE, mapping.path, self.roots())
+            self.evaluators[mapping.path] = place_of(
+                EVALUATE, mapping.path, self.roots(), self.elsewhere(mapping.path)
+            )
         offset = frame.address - mapping.start + mapping.offset
         return offset in self.evaluators[mapping.path]
