@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,12 @@ EVERY = "sheaf_capacity=0,registry=on"
 
 
 def run_case(
-    *words: str | int, options: str = EVERY
+    *words: str | int, options: str = EVERY, program: Path = FAULTS
 ) -> tuple[int, subprocess.CompletedProcess[str]]:
     """The process's number, and how it ended."""
     if not FAULTS.exists():
         pytest.skip(f"{FAULTS} is not built")
-    command = [str(KMEM), "run", "--guards=1", "--set", options, "--", str(FAULTS)]
+    command = [str(KMEM), "run", "--guards=1", "--set", options, "--", str(program)]
     with subprocess.Popen(
         [*command, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -154,6 +155,30 @@ def test_nothing_wrong() -> None:
     _, done = run_case("clean")
     assert done.returncode == 0 and done.stderr == ""
     assert '<guards made="' in done.stdout and 'faults="0"' in done.stdout
+
+
+def test_a_program_that_was_built_anew_gives_no_names(tmp_path: Path) -> None:
+    """Its functions are at other places; libraries that are as they were keep their names."""
+    if not FAULTS.exists():
+        pytest.skip(f"{FAULTS} is not built")
+    program = tmp_path / "faults"
+    shutil.copy(FAULTS, program)
+    process, _ = run_case("double_free", 100, program=program)
+    (before,) = listed(process, "--keep")
+    assert any("allocate_here" in frame for frame in before["allocated"]["frames"])
+    deadline = time.monotonic() + 20
+    while int(program.stat().st_ctime) <= before["time"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        program.touch()
+    command = [str(KMEM), "guards", str(process), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == (
+        f"kmem: {program} was changed after a fault, whose frames there have no names\n"
+    )
+    (after,) = json.loads(done.stdout)
+    assert after["allocated"]["frames"][0].startswith("[faults]+0x")
+    assert any("libc_start" in frame for frame in after["allocated"]["frames"])
 
 
 def test_all_processes() -> None:

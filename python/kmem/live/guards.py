@@ -19,7 +19,7 @@ from typing import Any
 
 import typer
 
-from kmem.common.errors import KmemError, say
+from kmem.common.errors import KmemError, SayOnce, say
 from kmem.common.processes import start_time
 from kmem.common.text import printable
 from kmem.live.images import Image, read_image
@@ -147,25 +147,38 @@ class Names:
 
     def __init__(self) -> None:
         self.images: dict[str, Image] = {}
+        self.changes: dict[str, float] = {}  # when the files were last changed, or put there
+        self.say_once = SayOnce()
 
-    def of(self, frame: list[Any]) -> list[str]:
-        """The functions inlined at the frame's place, then the function itself."""
+    def of(self, frame: list[Any], moment: int) -> list[str]:
+        """The functions inlined at the place of a frame of a moment, then the function itself."""
         path, offset, address = frame
         if not path.startswith("/"):
             return [f"0x{address:x}"]
+        place = [printable(f"[{Path(path).name}]+0x{offset:x}")]
         if path not in self.images:
             self.images[path] = read_image(path)
+            with contextlib.suppress(OSError, ValueError):
+                self.changes[path] = Path(path).stat().st_ctime
+        # Another file may be there since, as a program that was built anew.
+        if int(self.changes.get(path, 0)) > moment:
+            self.say_once(f"{path} was changed after a fault, whose frames there have no names")
+            return place
         return [
             f"{line.function} ({line.file}:{line.number})" if line.file else line.function
             for line in self.images[path].lines_at(offset)
-        ] or [printable(f"[{Path(path).name}]+0x{offset:x}")]
+        ] or place
 
 
 def with_names(fault: dict[str, Any], names: Names) -> dict[str, Any]:
     return fault | {
         step: {
             "thread": fault[step]["thread"],
-            "frames": [name for frame in fault[step]["frames"] for name in names.of(frame)],
+            "frames": [
+                name
+                for frame in fault[step]["frames"]
+                for name in names.of(frame, fault.get("time", 0))
+            ],
         }
         for step in STEPS
         if step in fault
