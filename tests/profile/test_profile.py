@@ -19,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -33,6 +34,7 @@ from kmem.live.leases import OWN, leased
 from kmem.live.lines import Line
 from kmem.live.perf_maps import made_line, parse
 from kmem.live.pprof import Frame, Mapping, Row, encode, read
+from kmem.live.profile_files import write_files
 from kmem.live.registry.file import Registry
 from kmem.live.registry.find import open_process
 from kmem.live.registry.heap import read_heap
@@ -619,6 +621,29 @@ def test_encoding() -> None:
     ]
     mapping = dict(fields(bytes(found[3])))
     assert names[int(mapping[6])] == "ab01" and all(mapping[field] == 1 for field in range(7, 11))
+
+
+def test_the_first_mapping_is_the_program(tmp_path: Path) -> None:
+    """Also where frames of a library come first, and in a file that was read and written again."""
+    with sites(400, "profile_interval=64K") as process:
+        truth(process)
+        made, _ = kmem_profile.take(
+            process.pid, seconds=0, interval=None, slices=0, growth=False, signals=[]
+        )
+    assert made.program == str(SITES)
+    library = Frame(0x5234, (Line("malloc_for"),), Mapping(0x5000, 0x6000, 0, "/lib/x.so"))
+    rows = [Row((library,), (1, 1, 1, 1)), *made.rows]
+    path = tmp_path / "a.pb.gz"
+    for given in (replace(made, rows=rows), None):
+        write_files(given or kmem_profile.from_file(path), "live", [path])
+        message = gzip.decompress(path.read_bytes())
+        names = texts(message)
+        found = [
+            names[int(dict(fields(bytes(content)))[5])]
+            for field, content in fields(message)
+            if field == 3
+        ]
+        assert found[0] == str(SITES) and "/lib/x.so" in found[1:]
 
 
 def test_damaged_section_headers(tmp_path: Path) -> None:

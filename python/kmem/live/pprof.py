@@ -108,6 +108,7 @@ class Saved:
     time_ns: int
     duration_ns: int
     comment: str
+    program: str = ""  # the path of the first mapping, which is the program's
 
 
 class Strings:
@@ -130,8 +131,12 @@ def encode(
     time_ns: int,
     duration_ns: int,
     comment: str,
+    program: str = "",
 ) -> bytes:
-    """A profile's message; each of its values has a type and a unit."""
+    """A profile's message; each of its values has a type and a unit.
+
+    @program: the path of the program among the mappings. pprof takes the first mapping for it.
+    """
     strings = Strings()
     locations: dict[Frame, int] = {}
     functions: dict[tuple[str, str], int] = {}
@@ -142,10 +147,13 @@ def encode(
     for row in rows:
         numbers = [locations.setdefault(frame, len(locations) + 1) for frame in row.frames]
         out.sample.add(location_id=numbers, value=row.values)
+    found = dict.fromkeys(frame.mapping for frame in locations if frame.mapping is not None)
+    for mapping in sorted(found, key=lambda one: one.path != program):
+        mappings[mapping] = len(mappings) + 1
     for frame, at in locations.items():
         place = out.location.add(id=at, address=frame.address)
         if frame.mapping is not None:
-            place.mapping_id = mappings.setdefault(frame.mapping, len(mappings) + 1)
+            place.mapping_id = mappings[frame.mapping]
         for line in frame.lines:
             function = functions.setdefault((line.function, line.file), len(functions) + 1)
             place.line.add(function_id=function, line=line.number)
@@ -238,6 +246,9 @@ def parse(message: bytes, path: Path) -> Saved:
                 raise IndexError
             rows.append(Row(tuple(frames[at] for at in one.location_id), tuple(one.value)))
         comment = "; ".join(texts[at] for at in profile.comment)
+        program = texts[profile.mapping[0].filename] if profile.mapping else ""
     except (DecodeError, IndexError, KeyError):
         raise KmemError(f"{path}: expected a profile in pprof's format") from None
-    return Saved(rows, types, profile.period, profile.time_nanos, profile.duration_nanos, comment)
+    return Saved(
+        rows, types, profile.period, profile.time_nanos, profile.duration_nanos, comment, program
+    )

@@ -317,6 +317,7 @@ def take(
         f"libkmem, {source}: {words}",
         growth,
         ages,
+        symbols.program,
     )
     return made, remarks(looks, rows, slices, notes)
 
@@ -332,7 +333,15 @@ def from_file(path: Path) -> Profile:
             f" {', '.join(name for name, _ in saved.types) or 'none'}"
         ) from None
     rows = [Row(row.frames, tuple(row.values[at] for at in columns)) for row in saved.rows]
-    return Profile(rows, path.name, saved.period, saved.time_ns, saved.duration_ns, saved.comment)
+    return Profile(
+        rows,
+        path.name,
+        saved.period,
+        saved.time_ns,
+        saved.duration_ns,
+        saved.comment,
+        program=saved.program,
+    )
 
 
 def from_source(path: Path) -> Profile:

@@ -35,6 +35,7 @@ class Profile:
     comment: str
     is_difference: bool = False  # values may be negative
     ages: Ages | None = None  # of what is in use at the end; None for files and older libraries
+    program: str = ""  # its path among the mappings
 
 
 def named(stacks: Sequence[Stack]) -> list[tuple[list[str], int]]:
@@ -117,6 +118,7 @@ def pprof_of(profile: Profile, view: str) -> bytes:
         time_ns=profile.time_ns,
         duration_ns=profile.duration_ns,
         comment=profile.comment,
+        program=profile.program,
     )
     return compressed(message)
 

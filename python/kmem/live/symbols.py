@@ -39,6 +39,15 @@ def read_mappings(process: int) -> list[Mapping]:
     return found
 
 
+def program_path(process: int) -> str:
+    """The path of its program as its mappings have it; empty if it may not be read."""
+    try:
+        path = os.fsencode(Path(f"/proc/{process}/exe").readlink())
+    except OSError:
+        return ""
+    return path.decode("utf-8", "replace")
+
+
 def open_mapped(process: int, mapping: Mapping) -> int | None:
     """A mapped file by the kernel's own links; None if it is no ELF file, or may not be opened.
 
@@ -46,9 +55,8 @@ def open_mapped(process: int, mapping: Mapping) -> int | None:
     """
     folder = Path(f"/proc/{process}")
     ways = [folder / "map_files" / f"{mapping.start:x}-{mapping.end:x}"]
-    with contextlib.suppress(OSError):
-        if str((folder / "exe").readlink()) == mapping.path:
-            ways.insert(0, folder / "exe")
+    if program_path(process) == mapping.path:
+        ways.insert(0, folder / "exe")
     for way in ways:
         with contextlib.suppress(OSError):
             # A device is not even opened.
@@ -103,6 +111,7 @@ class Symbols:
 
     def __init__(self, process: int) -> None:
         self.process = process
+        self.program = ""  # the path of the program in its mappings
         self.mappings: list[Mapping] = []
         self.starts: list[int] = []
         self.images: dict[str, Image] = {}
@@ -134,6 +143,7 @@ class Symbols:
         """Read the mappings as they are now; False if the program has ended or changed."""
         mappings = read_mappings(self.process)
         kept = self.keep(mappings)
+        program = program_path(self.process)
         if not is_the_same():
             for descriptor in kept.values():
                 if descriptor is not None:
@@ -141,6 +151,7 @@ class Symbols:
             return False
         self.kept |= kept
         if mappings:
+            self.program = program
             self.mappings = mappings
             self.starts = [mapping.start for mapping in mappings]
         return True
