@@ -500,6 +500,19 @@ def test_a_pipe_is_no_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["no\nsuch\x1b[31m"], 127, "no?such?[31m: not found"),
+        (["--limit", "1\n2", "true"], 2, "run: --limit 1?2: expected bytes, with K, M, G or T"),
+        (["--x\ny", "true"], 2, "run: no option --x?y (there are"),
+    ],
+)
+def test_a_word_with_control_characters(words: list[str], status: int, message: str) -> None:
+    """A message stays one line, and a terminal does not do what the word says."""
+    assert_error(kmem_run(*words), status, f"kmem: {message}")
+
+
+@pytest.mark.parametrize(
     ("first_line", "status", "message"),
     [
         (b"#!/nosuch/interp", 127, "no interpreter '/nosuch/interp'; expected one that exists"),
