@@ -2,6 +2,7 @@
 """Loads that `kmem lab synth` makes of slab tables."""
 
 import gzip
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,26 @@ def test_a_large_table_is_made_smaller(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "10% of the table's objects" in done.stderr
     assert sum(living(tr.read_trace(out)).values()) == pytest.approx(1544, rel=0.1)
+
+
+def test_a_line_that_is_not_read_is_said(tmp_path: Path) -> None:
+    """The cache of the line is not in the load."""
+    table, out = tmp_path / "slabinfo.txt", tmp_path / "load.ktrace"
+    table.write_text(TABLE.replace("inode_cache 2600", "inode_cache many"))
+    done = kmem(table, "--out", out, "--cpus", "1")
+    assert done.returncode == 0, done.stderr
+    assert "at the end 3 caches" in done.stderr
+    assert f"kmem: 1 line not read: {table}:4: " in done.stderr
+    table.write_text(TABLE)
+    assert "not read" not in kmem(table, "--out", out, "--cpus", "1").stderr
+
+
+def test_the_name_of_a_table_may_be_any_bytes(tmp_path: Path) -> None:
+    table, out = tmp_path / os.fsdecode(b"slab\xff.txt"), tmp_path / "load.ktrace"
+    table.write_text(TABLE)
+    done = kmem(table, "--out", out, "--cpus", "1")
+    assert done.returncode == 0, done.stderr
+    assert tr.read_trace(out).source == "kmem lab synth slab\ufffd.txt, seed 1"
 
 
 FIGURE = st.integers(0, 3000)

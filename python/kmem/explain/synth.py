@@ -10,6 +10,7 @@ trusted.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from kmem.common.errors import KmemError, say
 from kmem.common.tree import build
 from kmem.explain import shapes
 from kmem.explain.facts import KMALLOC, Facts, allocator_of, facts_of, page_bytes_of, size_by_name
-from kmem.explain.table import Table
+from kmem.explain.table import Reading, Table
 from kmem.traces import file as tr
 
 OBJECTS_MOST = 1_000_000  # of a load; a larger table is made smaller
@@ -376,6 +377,17 @@ def named(names: Sequence[str], most: int = 5) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} others"
 
 
+def unread_notes(reading: Reading) -> list[str]:
+    """Lines of the files that may be caches, which the load then lacks."""
+    from kmem.explain.show import run_line, unread_runs
+
+    if not reading.unread:
+        return []
+    count = len(reading.unread)
+    lines = f"{count} line{'' if count == 1 else 's'} not read"
+    return [f"{lines}: {run_line(unread_runs(reading)[0])}; kmem explain has them all"]
+
+
 def notes(plans: Sequence[Plan]) -> list[str]:
     """What the load lacks of the tables."""
     lines = []
@@ -407,9 +419,10 @@ def synth(
 
     build()
     try:
-        tables = read_files(files).tables
+        reading = read_files(files)
     except KmemError as error:
         raise KmemError(f"lab synth: {str(error).removeprefix('explain: ')}") from None
+    tables = reading.tables
     cpus = cpus or cpus_of(tables[0], page_bytes)
     page = page_bytes or int(page_bytes_of(tables[0]).value)
     plans = [plan_of(table, cpus, page, objects_most) for table in tables]
@@ -417,7 +430,9 @@ def synth(
         raise KmemError(
             f"lab synth: {files[0]}: no cache with objects and a size; expected one at least"
         )
-    source = f"kmem lab synth {named([file.name for file in files])}, seed {seed}"
+    # A name of a file is bytes, but the text of a trace is UTF-8.
+    names = [os.fsencode(file.name).decode(errors="replace") for file in files]
+    source = f"kmem lab synth {named(names)}, seed {seed}"
     trace = synthesise(plans, cpus, calls=calls, seed=seed, page_bytes=page, source=source)
     try:
         tr.write_trace(out, trace)
@@ -429,5 +444,5 @@ def synth(
         f" with {sum(cache.live for cache in last):,} objects in {sum(c.slabs for c in last):,}"
         " slabs"
     )
-    for line in notes(plans):
+    for line in (*unread_notes(reading), *notes(plans)):
         say(line)
