@@ -120,7 +120,8 @@ def test_check_on_the_program(tmp_path: Path) -> None:
         (["fortran"], "fortran: expected one of redis, nginx"),
         (["sqlite", "--check", ""], "--check: expected options"),
         (["sqlite", "--check", "no_such=1"], "no_such"),
-        (["sqlite", "--rounds", "2"], "--rounds"),
+        (["sqlite", "--check", "engine=slab", "--rounds", "2"], "--rounds"),
+        (["sqlite", "--rounds", "5"], "--rounds 5 needs --check"),
     ],
 )
 def test_faults(words: list[str], reason: str) -> None:

@@ -453,6 +453,8 @@ def test_any_seed_will_do(seed: int) -> None:
         (2, ["--cpus", "0"], "cpus=0"),
         (2, ["--cpu-seconds", "inf"], "--cpu-seconds 'inf': expected 0.000001 to 1000000000"),
         (2, ["--cpu-seconds", "nan"], "--cpu-seconds 'nan': expected 0.000001 to 1000000000"),
+        (2, ["--resident", "8M"], f"--resident: {BOOT} is of a kernel, which has no process"),
+        (2, ["--cpu-seconds", "1"], f"--cpu-seconds: {BOOT} is of a kernel"),
         (1, ["--costs", "/no/such/file"], "/no/such/file"),
         (1, ["--json", "/no/such/file"], "/no/such/file"),
         (1, ["--study", "/no/such/file"], "/no/such/file"),

@@ -358,8 +358,9 @@ def heaps(
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(min=3, max=100, help="Rounds of --check, of three runs each.")
-    ] = 7,
+        int | None,
+        typer.Option(min=3, max=100, help="Rounds of --check, of three runs each; default: 7"),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Replay recorded heaps of eight real programs under each policy of malloc.
@@ -370,7 +371,9 @@ def heaps(
     """
     from kmem.lab.heaps import show_heaps
 
-    show_heaps(names or [], check, rounds, json_file)
+    if rounds is not None and check is None:
+        raise BadUsage(f"lab heaps: --rounds {rounds} needs --check")
+    show_heaps(names or [], check, rounds or 7, json_file)
 
 
 @app.command()
@@ -417,11 +420,13 @@ def synth(
         ),
     ] = None,
     objects: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, max=100_000_000, help="Most objects of the load; a larger table is made smaller."
+            min=1,
+            max=100_000_000,
+            help="Most objects of the load; a larger table is made smaller; default: 1000000",
         ),
-    ] = 1_000_000,
+    ] = None,
     calls: Annotated[
         int | None,
         typer.Option(
@@ -447,6 +452,15 @@ def synth(
     if check:
         if tables or out:
             raise BadUsage("lab synth: --check has tables of its own; expected no SLABINFO, --out")
+        for name, changed in (
+            ("cpus", cpus is not None),
+            ("page-size", page_size is not None),
+            ("objects", objects is not None),
+            ("calls", calls is not None),
+            ("seed", seed != 1),
+        ):
+            if changed:
+                raise BadUsage(f"lab synth: --{name} is for SLABINFO, not for --check")
         from kmem.explain.synth_check import check_report
 
         show_experiment(lambda: check_report(quick=quick), json_file, None)
@@ -461,6 +475,7 @@ def synth(
         raise BadUsage(f"lab synth: --page-size {page_size}: expected 4096, 16384 or 65536")
     if reason := why_not_written(out):
         raise KmemError(f"lab synth: --out {out}: {reason}; expected a file to write")
+    from kmem.explain.synth import OBJECTS_MOST
     from kmem.explain.synth import synth as make
 
     make(
@@ -468,7 +483,7 @@ def synth(
         out,
         cpus=cpus,
         page_bytes=page_size,
-        objects_most=objects,
+        objects_most=objects or OBJECTS_MOST,
         calls=calls,
         seed=seed,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kmem.common.errors import BadUsage
 from kmem.common.files import state_of, write_json
 from kmem.common.spread import waiting_threads
 from kmem.common.tree import build
@@ -55,6 +56,17 @@ def make_search(
     )
 
 
+def refuse_process(search: Search, given: Mapping[str, float | None]) -> None:
+    """Refuse figures of a process where a trace is of a kernel: no promise is a share of them."""
+    for option, value in given.items():
+        for trace, is_of_program in zip(search.traces, search.programs, strict=True):
+            if value is not None and not is_of_program:
+                raise BadUsage(
+                    f"tune: {option}: {trace} is of a kernel, which has no process; expected traces"
+                    " of programs"
+                )
+
+
 def tune(
     traces: Sequence[Path],
     *,
@@ -83,6 +95,7 @@ def tune(
         machine=machine,
         costs=read_costs(costs_file or ASSUMED),
     )
+    refuse_process(search, {"--resident": resident_bytes, "--cpu-seconds": cpu_seconds})
     study = Study(study_file, search.name())
     answers = Answers()
     console = Console(stderr=True)
