@@ -259,6 +259,23 @@ def test_what_is_no_error_of_the_output_is_not_said_to_be() -> None:
     assert (done.returncode, done.stderr) == (1, "kmem: Too many open files\n")
 
 
+NO_MEMORY = """
+import sys
+from kmem.commands import start
+from kmem.lab import lists
+lists.show_lists = lambda *_: bytearray(1 << 62)
+sys.argv = ["kmem", "lab", "lists"]
+sys.exit(start.start())
+"""
+
+
+def test_too_little_memory_is_said() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_MEMORY], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "kmem: Cannot allocate memory\n")
+
+
 def test_a_folder_that_was_removed_is_said(tmp_path: Path) -> None:
     """The system's error of it names no file."""
     words = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" export x --out y.csv'

@@ -30,6 +30,9 @@ def run_command() -> int:
     except KmemError as error:
         say(str(error))
         return error.status
+    except MemoryError:
+        say(os.strerror(errno.ENOMEM))
+        return 1
     return status if isinstance(status, int) else 0
 
 
