@@ -4,11 +4,16 @@ the same document every time, and recorded boots beside the kernel's own slab ta
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -745,6 +750,32 @@ def test_calibration_is_a_table_of_costs(tmp_path: Path) -> None:
     trace = TRACES / "boot-6.1tiny-slub-64M.slt.zst"
     assert kmem(trace, "--costs", file, "--json", replayed).returncode == 0
     assert json.loads(replayed.read_text())["modelled"]["costs_ns"] == costs
+
+
+def test_a_calibration_is_whole_on_a_narrow_terminal() -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 30, 0, 0))
+    code = (
+        "from kmem.lab import calibrate;"
+        "calibrate.build = lambda: None;"
+        "calibrate.measure = lambda: dict.fromkeys(calibrate.read_costs(), 123.4)"
+        " | dict.fromkeys(('moved_calls', 'bare_calls', 'locks'), 1234.5);"
+        "calibrate.show_calibration(None)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=theirs, env=environment, cwd=ROOT, check=False
+    )
+    os.close(theirs)
+    text = b""
+    with contextlib.suppress(OSError):  # the terminal's other end is closed
+        while part := os.read(ours, 4096):
+            text += part
+    os.close(ours)
+    assert done.returncode == 0
+    assert "list_locks" in text.decode()
+    assert "1234.5" in text.decode()
+    assert "\u2026" not in text.decode()
 
 
 def test_calibration_that_cannot_be_written(tmp_path: Path) -> None:

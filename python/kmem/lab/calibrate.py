@@ -13,9 +13,9 @@ import subprocess
 from pathlib import Path
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
+from kmem.common.console import wide_console
 from kmem.common.errors import KmemError
 from kmem.common.files import why_not_written, write_result
 from kmem.common.tree import BUILD, build
@@ -130,7 +130,7 @@ def show_calibration(file: Path | None) -> None:
         output.add_column(heading, justify="right", no_wrap=True)
     for name, ns in costs.items():
         output.add_row(name, f"{ns:.1f}", f"{assumed[name]:g}" if name in assumed else "-")
-    console = Console(markup=False, emoji=False)  # a name of a file is printed unchanged
+    console = wide_console()
     console.print(output)
     if "line" not in measured:
         console.print("one CPU only: remote words and hand-overs are assumed", highlight=False)
