@@ -469,6 +469,7 @@ def test_a_table_of_costs_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         ("count,ns\ncalls,dear\n", "calls costs 'dear'; expected 0 to 1e9 ns"),
         ("count,ns\ncalls\n", "calls costs ''; expected 0 to 1e9 ns"),
         ("count,ns\ncalls,-1\n", "calls costs -1; expected 0 to 1e9 ns"),
+        ("count,ns\ncalls,2,5\n", "'calls,2,5': expected columns count,ns"),
         ("count,ns\ncompare_swap,9\n", "'compare_swap' is no count; expected compare_swaps"),
         ("count,ns\ncalls ,9\n", "'calls ' is no count; expected calls"),
         ("ns,count\n9\n", "'' is no count; expected a name of assumed_costs.csv"),
@@ -490,6 +491,8 @@ def test_costs_are_read(tmp_path: Path) -> None:
     # Each count of a replay may have a cost, also those that have none in the assumed costs.
     costs.write_text("count,ns\n" + "".join(f"{name},1\n" for name in document["counts"]))
     assert read_costs(costs) == dict.fromkeys(document["counts"], 1)
+    costs.write_text("count,ns\ncalls,1e9\n")
+    assert read_costs(costs) == {"calls": 1e9}
     twice = "count,ns\ncalls,7\ncalls,8\n"
     for wrong in ("count,ns\ncalls,x\n", "count,ns\ncalls,-1\n", "calls,7\n", "", twice):
         costs.write_text(wrong)

@@ -40,6 +40,10 @@ def read_costs(file: Path = ASSUMED) -> dict[str, float]:
             near = difflib.get_close_matches(name, sorted(known), 1)
             wanted = near[0] if near else f"a name of {ASSUMED.name}"
             raise KmemError(f"costs {file}: {name[:60]!r} is no count; expected {wanted}")
+        if None in row:
+            # As of a comma in a number, of which only the part before it would count.
+            line = ",".join([*filter(None, list(row.values())[:-1]), *row[None]])
+            raise KmemError(f"costs {file}: {line[:60]!r}: expected columns {','.join(columns)}")
         try:
             ns = float(row["ns"])
         except (TypeError, ValueError):
@@ -47,7 +51,7 @@ def read_costs(file: Path = ASSUMED) -> dict[str, float]:
             raise KmemError(f"costs {file}: {name} costs {given!r}; expected 0 to 1e9 ns") from None
         if name in costs:
             raise KmemError(f"costs {file}: {name} is there twice; expected one cost of each count")
-        if not 0 <= ns < 1e9:
+        if not 0 <= ns <= 1e9:
             raise KmemError(f"costs {file}: {name} costs {row['ns']}; expected 0 to 1e9 ns")
         costs[name] = ns
     if not costs:
