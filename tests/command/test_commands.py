@@ -317,6 +317,23 @@ def test_a_result_does_not_get_the_number_of_a_closed_stream(tmp_path: Path) -> 
     assert json.loads(file.read_text())
 
 
+def test_a_result_and_what_is_printed_go_to_one_file(tmp_path: Path) -> None:
+    """The file may have had a text before, and has the result, and then the table."""
+    for stream, to in (("out", ">"), ("out", ">>"), ("err", '2>>"$1" >>')):
+        file = tmp_path / "output.txt"
+        file.write_text("before\n")
+        command = f'"$0" lab order --table-only --json /dev/std{stream} {to}"$1"'
+        done = subprocess.run(["/bin/bash", "-c", command, KMEM, file], timeout=60, check=False)
+        assert done.returncode == 0
+        text = file.read_text()
+        if to != ">":
+            assert text.startswith("before\n")
+            text = text.removeprefix("before\n")
+        document, end = json.JSONDecoder().raw_decode(text)
+        assert len(document["rows"]) == 12
+        assert "12 of 12 rows exact" in text[end:]
+
+
 @contextmanager
 def files_of_at_most(count: int) -> Iterator[None]:
     """Bytes, as on a disk that is full then."""

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -79,11 +80,26 @@ def whole(file: Path) -> Iterator[Path]:
         beside.replace(file)
 
 
+def stream_of(file: Path) -> int | None:
+    """The descriptor of the stream that FILE is a link to, as /dev/stdout and /dev/stderr are."""
+    with suppress(OSError):  # no such file, a closed stream
+        for number in (1, 2):
+            if file.is_symlink() and os.path.samestat(file.stat(), os.fstat(number)):
+                return number
+    return None
+
+
 def write_result(file: Path | None, option: str, text: str) -> None:
     """The result file that an option asks for; nothing without a name."""
     if file is None:
         return
     try:
+        if (stream := stream_of(file)) is not None:
+            # A file that is opened again is cut to nothing, and written over by what is printed.
+            sys.stdout.flush()
+            with os.fdopen(os.dup(stream), "w", encoding="utf-8") as output:
+                output.write(text)
+            return
         with whole(file) as place:
             place.write_text(text, encoding="utf-8")
     except OSError as error:
