@@ -645,8 +645,8 @@ def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
         (["--real-time", "--compare", "record=x"], "option record=x: a replay writes no"),
         (["--set", "protect=hardened"], "option protect=hardened: a replay has no hardened"),
         (["--real-time", "--compare", "protect=hardened"], "option protect=hardened: a replay"),
-        (["--slabinfo", "x", "--cpus", "2"], "--slabinfo"),
-        (["--slabinfo", "x", "--cpus", "0"], "--slabinfo"),
+        (["--slabinfo", "x", "--cpus", "2"], "--cpus 2: expected none with --slabinfo"),
+        (["--slabinfo", "x", "--cpus", "0"], "--cpus 0: expected none with --slabinfo"),
         (["--costs", "/no/such/file"], "/no/such/file"),
     ],
 )

@@ -68,8 +68,12 @@ def show_replay(
     costs_file: Path | None,
     json_file: Path | None,
 ) -> None:
-    if slabinfo and (cpus, nodes, repeat) != (None, None, None):
-        raise BadUsage("replay: --slabinfo is for one CPU, so without --cpus, --nodes, --repeat")
+    for name, value in (("cpus", cpus), ("nodes", nodes), ("repeat", repeat)):
+        if slabinfo and value is not None:
+            raise BadUsage(
+                f"replay: --{name} {value}: expected none with --slabinfo, which is a table of the"
+                " recorded machine"
+            )
     refuse_options(options)
     build()
     costs_file = costs_file or ASSUMED
