@@ -3,6 +3,8 @@
 #ifndef KMEM_LINUX_BUILD_BUG_H
 #define KMEM_LINUX_BUILD_BUG_H
 
+#include <linux/compiler.h>
+
 #include <assert.h>
 
 #define BUILD_BUG_ON_MSG(condition, text) _Static_assert(!(condition), text)

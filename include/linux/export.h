@@ -3,6 +3,8 @@
 #ifndef KMEM_LINUX_EXPORT_H
 #define KMEM_LINUX_EXPORT_H
 
+#include <linux/compiler.h>
+
 #define KMEM_NOTHING_TO_DO _Static_assert(1, "")
 
 #define EXPORT_SYMBOL(name) KMEM_NOTHING_TO_DO

@@ -3,6 +3,7 @@
 #ifndef KMEM_LINUX_HASH_H
 #define KMEM_LINUX_HASH_H
 
+#include <linux/compiler.h>
 #include <linux/types.h>
 
 #define GOLDEN_RATIO_32 0x61c88647u

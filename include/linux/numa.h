@@ -3,6 +3,8 @@
 #ifndef KMEM_LINUX_NUMA_H
 #define KMEM_LINUX_NUMA_H
 
+#include <linux/compiler.h>
+
 #include <kmem.h> /* NUMA_NO_NODE */
 
 #define MAX_NUMNODES 1
