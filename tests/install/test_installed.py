@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from users import CMAKE, IN_C, IN_CPP, OF_CMAKE
+from users import CMAKE, FILES, IN_C, IN_CPP, OF_CMAKE
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = "/usr/local"
@@ -106,7 +106,7 @@ def test_by_pkg_config(
 
 
 def test_by_cmake(prefix: Path, tmp_path: Path) -> None:
-    for name, text in (("program.c", IN_C), ("program.cpp", IN_CPP), ("CMakeLists.txt", CMAKE)):
+    for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     words = ["cmake", "-S", ".", "-B", "out", f"-DCMAKE_PREFIX_PATH={prefix}"]
     done_well(without_tree([*words], tmp_path))

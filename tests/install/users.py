@@ -20,6 +20,24 @@ int main(void)
         return bad;
 }
 """
+# Names that functions and objects inside the library have, too.
+WITH_NAMES = """
+#include <kmem.h>
+#include <stdlib.h>
+int options = 1;
+char heap[16];
+long clock_read(void);
+long clock_read(void) { abort(); }
+int main(void)
+{
+        struct kmem_cache *cache = kmem_cache_create("session", 24, 0, 0, NULL);
+
+        kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+        kmem_cache_shrink(cache);
+        free(malloc(100000));
+        return options - 1 + heap[15];
+}
+"""
 IN_CPP = """
 #include <kmem.hpp>
 int main() { kmem::object_cache<long> longs("long"); auto one = longs.make(7); return *one != 7; }
@@ -36,11 +54,19 @@ target_link_libraries(drop-in PRIVATE kmem::malloc)
 add_executable(static program.c)
 target_compile_definitions(static PRIVATE OURS)
 target_link_libraries(static PRIVATE kmem::kmem-static)
+add_executable(names names.c)
+target_link_libraries(names PRIVATE kmem::kmem-static)
 add_executable(objects program.cpp)
 set_property(TARGET objects PROPERTY CXX_STANDARD 17)
 target_link_libraries(objects PRIVATE kmem::kmem)
 """
-OF_CMAKE = ("caches", "drop-in", "static", "objects")
+FILES = {
+    "program.c": IN_C,
+    "names.c": WITH_NAMES,
+    "program.cpp": IN_CPP,
+    "CMakeLists.txt": CMAKE,
+}
+OF_CMAKE = ("caches", "drop-in", "static", "names", "objects")
 
 # In Python: the library that malloc's block belongs to. Only libkmem knows the size of the block.
 OWNER = """

@@ -11,7 +11,7 @@ from builds import BIN, ROOT, run
 from trees import COMPILERS, PYTHON, Tree, copy_of
 
 sys.path.insert(0, str(ROOT / "tests" / "install"))
-from users import CMAKE, IN_C, IN_CPP, OF_CMAKE, OWNER
+from users import FILES, OF_CMAKE, OWNER
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -60,7 +60,7 @@ def test_contents_of_debian_packages(packages: dict[str, Path]) -> None:
 
 def build_and_run(tree: Tree) -> None:
     """By the compilers' words, pkg-config and CMake."""
-    for name, text in (("program.c", IN_C), ("program.cpp", IN_CPP), ("CMakeLists.txt", CMAKE)):
+    for name, text in FILES.items():
         (tree.path / "root" / name).write_text(text)
     for compiler, source, package in (
         ("gcc", "program.c", "kmem"),
