@@ -45,7 +45,7 @@ LABELS = {
     "jemalloc": "jemalloc 5.3.0",
     "jemalloc-new": "jemalloc 5.3.1",
     "tcmalloc": "tcmalloc 2.10",
-    "rpmalloc": "rpmalloc 1.4",
+    "rpmalloc": "rpmalloc 2",
     "snmalloc": "snmalloc 0.7",
 }
 
