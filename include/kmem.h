@@ -4,7 +4,8 @@
  * compiles as C++.
  *
  * Threads: every function may be called by any thread at any time, unless it says otherwise. Signal
- * handlers: none may be called from one. After fork: all may be called in the child. A cache is one
+ * handlers: none may be called from one. After fork: all may be called in the child; none by a handler
+ * of fork that pthread_atfork had before the library was loaded. A cache is one
  * that kmem_cache_create returned: with NULL, where a function does not allow it, the process ends
  * by SIGSEGV, as a kernel would stop. Sizes are bytes unless a name says otherwise. A tag in
  * brackets, like (S8-01), is the source of the sentence in front of it: the kernel's rule of that
