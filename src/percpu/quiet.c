@@ -14,6 +14,7 @@
 #include "percpu/barn.h"
 #include "percpu/drain.h"
 #include "percpu/percpu.h"
+#include "percpu/rest.h"
 
 enum {
         GROWN_PART = 8, /* of the heap: its growth between two looks, and at least */
@@ -158,12 +159,10 @@ void percpu_look_full(struct slot *slot, const struct kmem_cache *cache)
         lock_drop(&cache_mutex);
 }
 
-/* Whether blocks of pages that rest are much of the heap; the budget tells (REST-1). */
+/* Whether blocks of pages that rest are much of the heap. */
 static bool much_rests(const struct slot *slot)
 {
-        int64_t bytes = load_relaxed(&slot->rest_most) - load_relaxed(&slot->rest_budget);
-
-        return bytes > (int64_t)((pages_held() << PAGE_SHIFT) / RESTING_PART);
+        return rest_bytes(slot) > (int64_t)((pages_held() << PAGE_SHIFT) / RESTING_PART);
 }
 
 void percpu_end_rest(void)
@@ -180,7 +179,7 @@ void percpu_end_rest(void)
                         record->quiet = true;
         }
         percpu_drain_own(slot);
-        store_relaxed(&slot->rest_budget, load_relaxed(&slot->rest_most));
+        rest_ended(slot);
         lock_drop(&cache_mutex);
 }
 

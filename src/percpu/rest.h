@@ -7,8 +7,8 @@
  * REST-1  A slot's budget is the bytes that may still come to rest before they are counted anew. What
  *         comes takes its size off the budget: a freed block, and a sheaf from slabs or from another
  *         slot. A block that goes to the program gives its size back, up to the bound, and what goes
- *         to slabs or to another slot gives nothing. So pairs of malloc and free count nothing while
- *         there is room, and a count can only find more room. A slot that holds more than the bound
+ *         to slabs or to another slot gives nothing, unless all of it goes at once. So pairs of malloc and
+ *         free count nothing while there is room, and a count can only find more room. A slot that holds more than the bound
  *         (REST-2) has a budget below 0, or one class would make room for others. A slot that was
  *         found full counts every eighth block that comes; the others find room by REST-2 alone.
  *         The budget is a hint: a thread that moves, or two that store at once, only shift the next count.
@@ -73,6 +73,18 @@ static inline void rest_went(const struct kmem_cache *cache, struct slot *slot)
         int64_t budget = load_relaxed(&slot->rest_budget) + cache->size;
 
         store_relaxed(&slot->rest_budget, min_of(budget, load_relaxed(&slot->rest_most)));
+}
+
+/* The bytes at rest, as far as the budget tells. */
+static inline int64_t rest_bytes(const struct slot *slot)
+{
+        return load_relaxed(&slot->rest_most) - load_relaxed(&slot->rest_budget);
+}
+
+/* All that rested in the slot is gone from it. */
+static inline void rest_ended(struct slot *slot)
+{
+        store_relaxed(&slot->rest_budget, load_relaxed(&slot->rest_most));
 }
 
 enum { REFILL_PART = 4 }; /* of the budget that a refill may take, as frees come to rest as well */

@@ -241,39 +241,28 @@ def test_large_output_that_cannot_be_written_is_said() -> None:
         assert (done.returncode, done.stderr) == (1, line)
 
 
-NO_ROOM = """
+REFUSED = """
 import resource, sys
 from kmem.commands import start
 from kmem.lab import lists
-resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
+{}
 sys.argv = ["kmem", "lab", "lists"]
 sys.exit(start.start())
 """
 
 
-def test_what_is_no_error_of_the_output_is_not_said_to_be() -> None:
-    """Here there are no descriptors to start a program with."""
-    done = subprocess.run(
-        [sys.executable, "-c", NO_ROOM], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (1, "kmem: Too many open files\n")
-
-
-NO_MEMORY = """
-import sys
-from kmem.commands import start
-from kmem.lab import lists
-lists.show_lists = lambda *_: bytearray(1 << 62)
-sys.argv = ["kmem", "lab", "lists"]
-sys.exit(start.start())
-"""
-
-
-def test_too_little_memory_is_said() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", NO_MEMORY], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (1, "kmem: Cannot allocate memory\n")
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        # There are no descriptors to start a program with.
+        ("resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))", "Too many open files"),
+        ("lists.show_lists = lambda *_: bytearray(1 << 62)", "Cannot allocate memory"),
+    ],
+)
+def test_what_the_system_refuses_is_no_error_of_the_output(what: str, said: str) -> None:
+    code = REFUSED.format(what)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"kmem: {said}\n")
 
 
 def test_a_folder_that_was_removed_is_said(tmp_path: Path) -> None:

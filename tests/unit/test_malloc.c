@@ -890,16 +890,20 @@ static void *resting_block(struct kmem_cache *cache)
         return block;
 }
 
+static uint64_t resting(struct kmem_cache *cache)
+{
+        struct kmem_cache_info info = {.size = sizeof(info)};
+
+        check_equal(kmem_cache_info(cache, &info), 0);
+        return info.objects_resting;
+}
+
 static size_t bytes_at_rest(const size_t *sizes, unsigned int count)
 {
         size_t bytes = 0;
 
-        for (unsigned int i = 0; i < count; i++) {
-                struct kmem_cache_info info = {.size = sizeof(info)};
-
-                check_equal(kmem_cache_info(class_cache_paged(sizes[i]), &info), 0);
-                bytes += info.objects_resting * sizes[i];
-        }
+        for (unsigned int i = 0; i < count; i++)
+                bytes += resting(class_cache_paged(sizes[i])) * sizes[i];
         return bytes;
 }
 
@@ -1156,7 +1160,6 @@ static void child_grows_after_a_peak(void)
 {
         enum { PEAK = 64 << 10, AGAIN = 24 << 10, BYTES = 1000, RESTING = 6, LONG = 20480 };
         static void *small[PEAK];
-        struct kmem_cache_info info = {.size = sizeof(info)};
         void *blocks[RESTING];
         struct kmem_cache *cache;
 
@@ -1171,12 +1174,10 @@ static void child_grows_after_a_peak(void)
         cache = cache_of(blocks[0]);
         for (int i = 0; i < RESTING; i++)
                 free(blocks[i]);
-        kmem_cache_info(cache, &info);
-        check(info.objects_resting >= RESTING);
+        check(resting(cache) >= RESTING);
         for (int i = 0; i < AGAIN; i++)
                 check((small[i] = malloc(hide(BYTES))) != NULL);
-        kmem_cache_info(cache, &info);
-        check_equal(info.objects_resting, 0);
+        check_equal(resting(cache), 0);
         for (int i = 0; i < AGAIN; i++)
                 free(small[i]);
 }
@@ -1185,14 +1186,6 @@ static void grows_after_a_peak(void **state)
 {
         skip_on_larger_pages();
         child_passes("grows_after_a_peak", "engine=slub");
-}
-
-static uint64_t resting(struct kmem_cache *cache)
-{
-        struct kmem_cache_info info = {.size = sizeof(info)};
-
-        kmem_cache_info(cache, &info);
-        return info.objects_resting;
 }
 
 /* What rests of objects above a page goes to the free pages for a large block's new ones, if it is much of the heap. */

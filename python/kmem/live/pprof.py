@@ -140,7 +140,6 @@ def encode(
     strings = Strings()
     locations: dict[Frame, int] = {}
     functions: dict[tuple[str, str], int] = {}
-    mappings: dict[Mapping, int] = {}
     out = PROFILE(time_nanos=time_ns, duration_nanos=duration_ns, period=period)
     for name, unit in types:
         out.sample_type.add(type=strings[name], unit=strings[unit])
@@ -148,8 +147,8 @@ def encode(
         numbers = [locations.setdefault(frame, len(locations) + 1) for frame in row.frames]
         out.sample.add(location_id=numbers, value=row.values)
     found = dict.fromkeys(frame.mapping for frame in locations if frame.mapping is not None)
-    for mapping in sorted(found, key=lambda one: one.path != program):
-        mappings[mapping] = len(mappings) + 1
+    ordered = sorted(found, key=lambda mapping: mapping.path != program)
+    mappings = {mapping: number for number, mapping in enumerate(ordered, 1)}
     for frame, at in locations.items():
         place = out.location.add(id=at, address=frame.address)
         if frame.mapping is not None:

@@ -70,6 +70,12 @@ def open_mapped(process: int, mapping: Mapping) -> int | None:
     return None
 
 
+def close_all(descriptors: dict[str, int | None]) -> None:
+    for descriptor in descriptors.values():
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 EVALUATE = "_PyEval_EvalFrameDefault"  # the interpreter's function that runs functions in Python
 
 
@@ -131,9 +137,7 @@ class Symbols:
         if self.root is not None:
             os.close(self.root)
             self.root = None
-        for kept in self.kept.values():
-            if kept is not None:
-                os.close(kept)
+        close_all(self.kept)
         self.kept.clear()
         if self.java is not None:
             self.java.close()
@@ -145,9 +149,7 @@ class Symbols:
         kept = self.keep(mappings)
         program = program_path(self.process)
         if not is_the_same():
-            for descriptor in kept.values():
-                if descriptor is not None:
-                    os.close(descriptor)
+            close_all(kept)
             return False
         self.kept |= kept
         if mappings:
@@ -162,11 +164,12 @@ class Symbols:
         A file was deleted or replaced, as by an update, or is outside of the process's root.
         """
         found: dict[str, int | None] = {}
+        roots = self.roots()
         for mapping in mappings:
             path = mapping.path
             if not path.startswith("/") or path in self.kept or path in found:
                 continue
-            is_there = any((root / path.lstrip("/")).exists() for root in self.roots()[:1])
+            is_there = bool(roots) and (roots[0] / path.lstrip("/")).exists()
             found[path] = None if is_there else open_mapped(self.process, mapping)
         return found
 

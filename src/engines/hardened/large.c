@@ -389,7 +389,7 @@ static bool is_filled(const struct large_block *block)
 /* Whether the program fills its large blocks, by those that it frees. */
 static void note_filled(const struct large_block *block)
 {
-        uint32_t filled;
+        bool filled;
 
         if (block->aligned || block->size < FILLED_PARTS * sizeof(uint64_t))
                 return;
