@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,15 @@ from kmem_command import KMEM, kmem
 
 from kmem.bench.hunt import SETS, read_set
 from kmem.bench.hunt_figures import as_ratios, kinds
-from kmem.bench.hunt_report import Hunt, failures, share_lines, summary, worst_lines
-from kmem.bench.hunt_runs import DRAWN, Found
+from kmem.bench.hunt_report import (
+    Hunt,
+    failures,
+    notes,
+    share_lines,
+    summary,
+    worst_lines,
+)
+from kmem.bench.hunt_runs import DRAWN, LINE, Found, line_ns
 from kmem.bench.hunt_search import Search, loss
 from kmem.bench.hunt_space import Dice, Value, as_point, as_words, suggest, threads_between
 from kmem.common.tree import LIBRARY
@@ -260,6 +268,42 @@ def test_kinds_put_sizes_together() -> None:
         ("65536-1048575", 2),
         ("1048576-16777215", 1),
     ]
+
+
+def test_kinds_tell_near_cpus_from_far() -> None:
+    """A host that moves a virtual CPU may make a line's way longer in the middle of a hunt."""
+    equal = {"libkmem": [1.0], "glibc": [1.0]}
+    ways: list[list[float]] = [[45.0, 99.9], [99.9, 100.0], [210.0, 45.0], [100.0, 210.0], []]
+    points = [
+        as_ratios(number, replace(found("lives=stack", equal, equal), line_ns=way))
+        for number, way in enumerate(ways, 1)
+    ]
+    assert [(kind.dimension, kind.value, kind.points) for kind in kinds(points)] == [
+        ("line", "0-99 ns", 1),
+        ("line", "100 ns at times", 2),
+        ("line", "100 ns or more", 1),
+    ]
+    assert kinds(points[:1]) == []
+    assert "a cache line took 45 to 210 ns between CPUs" in notes(
+        replace(made_up_hunt(), points=points)
+    )
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a single CPU")
+def test_a_line_takes_time_between_cpus() -> None:
+    assert 1 < line_ns()[0] < 1e6
+    cpu = min(os.sched_getaffinity(0))
+    alone = subprocess.run(
+        ["taskset", "--cpu-list", str(cpu), LINE], capture_output=True, text=True, check=False
+    )
+    assert (alone.returncode, alone.stdout) == (1, "")
+    assert alone.stderr == "line: the process may use a single CPU; expected two or more\n"
+
+
+def test_results_without_a_lines_way_are_read() -> None:
+    document = asdict(found("lives=stack", {"glibc": [1.0]}, {"glibc": [1.0]}))
+    del document["line_ns"]
+    assert Found.read(document).line_ns == []
 
 
 def test_lines_of_the_worst_points() -> None:

@@ -11,6 +11,7 @@ from kmem.bench.hunt_space import as_point
 from kmem.bench.suite_report import OURS
 from kmem.common.figures import Ratio, geometric_mean, median_ratio, ratios_to_best
 
+FAR_NS = 100  # of a cache line between CPUs; cores with a cache in common take less
 ROUNDS_FOR_SURE = 3  # with fewer, an interval is the range of what a disturbance left
 
 
@@ -158,12 +159,25 @@ def kinds(points: Sequence[Point]) -> list[Kind]:
         for words, point in measured:
             if dimension in words:
                 groups.setdefault(value_of(dimension, words[dimension]), []).append(point)
-        if len(groups) > 1:
-            rows += [
-                kind_of(dimension, value, groups[value])
-                for value in sorted(groups, key=first_number)
-            ]
-    return rows
+        rows += kinds_of(dimension, groups)
+    by_line: dict[str, list[Point]] = {}
+    for _, point in measured:
+        if point.found.line_ns:
+            by_line.setdefault(line_of(point.found.line_ns), []).append(point)
+    return rows + kinds_of("line", by_line)
+
+
+def kinds_of(dimension: str, groups: Mapping[str, list[Point]]) -> list[Kind]:
+    """None if all points are alike."""
+    values = sorted(groups, key=first_number) if len(groups) > 1 else []
+    return [kind_of(dimension, value, groups[value]) for value in values]
+
+
+def line_of(line_ns: Sequence[float]) -> str:
+    """Whether the CPUs had a cache in common while a point was measured."""
+    if max(line_ns) < FAR_NS:
+        return f"0-{FAR_NS - 1} ns"
+    return f"{FAR_NS} ns or more" if min(line_ns) >= FAR_NS else f"{FAR_NS} ns at times"
 
 
 def first_number(value: str) -> tuple[int, str]:

@@ -253,6 +253,9 @@ def notes(hunt: Hunt) -> list[str]:
         lines.append(
             f"other load took CPU time in rounds of {disturbed} points; there CPU time is steadier"
         )
+    ways = [ns for point in hunt.points for ns in point.found.line_ns]
+    if ways:
+        lines.append(f"a cache line took {min(ways):.0f} to {max(ways):.0f} ns between CPUs")
     if hunt.options:
         lines.append(f"KMEM_OPTIONS={hunt.options} held for {OURS}")
     lines.append(f"transparent huge pages: {huge_pages()}")

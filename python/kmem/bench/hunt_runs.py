@@ -4,7 +4,7 @@
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from kmem.bench.rounds import Report, Row, run_rows
 from kmem.bench.timed import RunError, Sample, clean_environment, started
 from kmem.bench.workloads import PROGRAMS
 from kmem.common.errors import BadUsage
+from kmem.common.tree import BUILD
 
 DRAWN = PROGRAMS / "drawn"
+LINE = BUILD / "bench" / "line"
 REPEATS = 0  # of a round that other load disturbed; another point tells more
 FIRST_SCALE = 0.01  # of the run that tells the pace
 SCALES = (0.0005, 50.0)
@@ -36,10 +38,24 @@ class Found:
     peak_bytes: dict[str, list[float]]
     disturbed_rounds: int
     failures: dict[str, str]
+    # of a cache line between CPUs, before and after the rounds; a single CPU, and results of
+    # older versions, have none
+    line_ns: list[float] = field(default_factory=list)
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> "Found":
-        return cls(**{name: document[name] for name in cls.__dataclass_fields__})
+        names = [name for name in cls.__dataclass_fields__ if name in document]
+        return cls(**{name: document[name] for name in names})
+
+
+def line_ns() -> list[float]:
+    """How long a cache line takes between CPUs now (bench/line.c); empty with a single CPU."""
+    if len(os.sched_getaffinity(0)) < 2:
+        return []
+    done = subprocess.run([LINE], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(done.stderr.strip())
+    return [float(done.stdout)]
 
 
 def check_words(words: str) -> None:
@@ -99,6 +115,7 @@ def measure(
             words += f" scale={scale_for(folder, words.split(), seconds)}"
     except RunError as error:
         return Found(words, {}, {}, {}, 0, {GLIBC.name: str(error)})
+    before = line_ns()
     row = Row("drawn", words, partial(run, folder, words.split(), SLOWEST * max(seconds, 1)))
     (measured,) = run_rows([row], allocators, rounds, seed, report, REPEATS)
     return Found(
@@ -108,4 +125,5 @@ def measure(
         measured.figures(rounds, lambda sample: sample.peak_bytes),
         sum(any(s.disturbed for s in samples.values()) for samples in measured.choose(rounds)),
         dict(measured.failures),
+        before + line_ns(),
     )
