@@ -374,6 +374,8 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     nowhere, unmade, neither = tmp_path / "no" / "file", tmp_path / "unmade", tmp_path / "neither"
     cases: list[tuple[tuple[str | Path, ...], str]] = [
         ((tmp_path / "missing.ktrace",), "missing.ktrace"),
+        ((tmp_path,), f"kmem: {tmp_path}: no trace can be read there: expected a regular file"),
+        ((Path("/dev/null"),), "kmem: /dev/null: no trace can be read there: expected a regular"),
         ((damaged,), "damaged.ktrace"),
         ((empty, "--json", unmade, "--html", neither), "empty"),
         ((TINY, twin), str(twin)),

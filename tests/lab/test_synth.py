@@ -149,6 +149,25 @@ def test_the_name_of_a_table_may_be_any_bytes(tmp_path: Path) -> None:
     assert tr.read_trace(out).source == "kmem lab synth slab\ufffd.txt, seed 1"
 
 
+def test_a_stream_keeps_what_its_file_had(tmp_path: Path) -> None:
+    """Opened again, the file behind standard output was cut to nothing."""
+    table, out = tmp_path / "slabinfo.txt", tmp_path / "load.ktrace"
+    table.write_text(TABLE)
+    assert kmem(table, "--out", out, "--cpus", "1").returncode == 0
+    log = tmp_path / "log"
+    log.write_bytes(b"before\n")
+    words = [sys.executable, "-E", "-P", "-m", "kmem", "lab", "synth", table]
+    with log.open("ab") as stream:
+        subprocess.run(
+            [*words, "--out", "/dev/stdout", "--cpus", "1"],
+            stdout=stream,
+            stderr=subprocess.DEVNULL,
+            check=True,
+            cwd=ROOT,
+        )
+    assert log.read_bytes() == b"before\n" + out.read_bytes()
+
+
 FIGURE = st.integers(0, 3000)
 
 

@@ -60,14 +60,32 @@ def keep_owner(file: Path, successor: Path) -> None:
     shutil.copymode(file, successor)
 
 
+def stream_of(file: Path) -> int | None:
+    """The descriptor of the stream that FILE is a link to, as /dev/stdout and /dev/stderr are."""
+    with suppress(OSError):  # no such file, a closed stream
+        for number in (1, 2):
+            if file.is_symlink() and os.path.samestat(file.stat(), os.fstat(number)):
+                return number
+    return None
+
+
 @contextmanager
 def whole(file: Path) -> Iterator[Path]:
     """Yield a path to write to; if all goes well, that file then replaces FILE.
 
     Until then the new file is in a folder of its own. In a folder that other users can write to, as
     /tmp, nobody can then put a link in its place. Devices, pipes and targets of links are written
-    directly, and so are files in folders where no new file can be made.
+    directly, and so are files in folders where no new file can be made. A stream of this command
+    gets the content behind what it has: opened again, its file would be cut to nothing.
     """
+    if (stream := stream_of(file)) is not None:
+        with TemporaryDirectory(prefix="kmem-") as folder:
+            beside = Path(folder) / file.name
+            yield beside
+            sys.stdout.flush()
+            with beside.open("rb") as content, os.fdopen(os.dup(stream), "wb") as output:
+                shutil.copyfileobj(content, output)
+        return
     elsewhere = file.is_symlink() or (file.exists() and not file.is_file())
     if elsewhere or not os.access(file.parent, os.W_OK):
         yield file
@@ -80,26 +98,11 @@ def whole(file: Path) -> Iterator[Path]:
         beside.replace(file)
 
 
-def stream_of(file: Path) -> int | None:
-    """The descriptor of the stream that FILE is a link to, as /dev/stdout and /dev/stderr are."""
-    with suppress(OSError):  # no such file, a closed stream
-        for number in (1, 2):
-            if file.is_symlink() and os.path.samestat(file.stat(), os.fstat(number)):
-                return number
-    return None
-
-
 def write_result(file: Path | None, option: str, text: str) -> None:
     """The result file that an option asks for; nothing without a name."""
     if file is None:
         return
     try:
-        if (stream := stream_of(file)) is not None:
-            # A file that is opened again is cut to nothing, and written over by what is printed.
-            sys.stdout.flush()
-            with os.fdopen(os.dup(stream), "w", encoding="utf-8") as output:
-                output.write(text)
-            return
         with whole(file) as place:
             place.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,9 +29,11 @@ def named_traces(traces: Sequence[Path]) -> dict[str, Path]:
     named: dict[str, Path] = {}
     for trace in traces or shipped_traces():
         try:
-            trace.stat()
+            mode = trace.stat().st_mode
         except OSError as error:
             raise KmemError(f"{trace}: no trace can be read there: {error.strerror}") from None
+        if not stat.S_ISREG(mode):
+            raise KmemError(f"{trace}: no trace can be read there: expected a regular file")
         name = name_of(trace)
         if name in named:
             raise KmemError(f"{trace}: {named[name]} has the same name; give one of them another")
