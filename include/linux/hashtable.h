@@ -18,13 +18,17 @@
 
 static inline void kmem_hash_init(struct hlist_head *table, size_t size)
 {
-        for (size_t i = 0; i < size; i++)
+        size_t i;
+
+        for (i = 0; i < size; i++)
                 INIT_HLIST_HEAD(&table[i]);
 }
 
 static inline bool kmem_hash_empty(const struct hlist_head *table, size_t size)
 {
-        for (size_t i = 0; i < size; i++)
+        size_t i;
+
+        for (i = 0; i < size; i++)
                 if (!hlist_empty(&table[i]))
                         return false;
         return true;

@@ -130,9 +130,10 @@ static inline void list_rotate_left(struct list_head *head)
 
 static inline size_t list_count_nodes(const struct list_head *head)
 {
+        const struct list_head *entry;
         size_t count = 0;
 
-        for (const struct list_head *entry = head->next; entry != head; entry = entry->next)
+        for (entry = head->next; entry != head; entry = entry->next)
                 count++;
         return count;
 }

@@ -37,7 +37,9 @@ static inline int spin_trylock(spinlock_t *lock)
 
 static inline void spin_lock(spinlock_t *lock)
 {
-        for (unsigned int round = 1; !spin_trylock(lock); round++)
+        unsigned int round;
+
+        for (round = 1; !spin_trylock(lock); round++)
                 while (__atomic_load_n(&lock->held, __ATOMIC_RELAXED))
                         if (round++ % 64 == 0)
                                 sched_yield();

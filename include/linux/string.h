@@ -56,7 +56,9 @@ static inline const char *kbasename(const char *path)
 
 static inline void *memset64(u64 *words, u64 value, size_t count)
 {
-        for (size_t i = 0; i < count; i++)
+        size_t i;
+
+        for (i = 0; i < count; i++)
                 words[i] = value;
         return words;
 }
