@@ -7,7 +7,11 @@
 
 #include <assert.h>
 
-#define BUILD_BUG_ON_MSG(condition, text) _Static_assert(!(condition), text)
+/* A statement, not a declaration: it may stand behind a label and after an if. */
+#define BUILD_BUG_ON_MSG(condition, text)                                                          \
+        do {                                                                                       \
+                _Static_assert(!(condition), text);                                                \
+        } while (0)
 #define BUILD_BUG_ON(condition) BUILD_BUG_ON_MSG(condition, "BUILD_BUG_ON: " #condition)
 /* Also an expression: 0. */
 #define BUILD_BUG_ON_ZERO(condition)                                                               \

@@ -68,6 +68,22 @@ static void check_division(void)
         CHECK(roundup(16, 8) == 16 && roundup(10, 3) == 12 && rounddown(10, 3) == 9);
 }
 
+/* As a statement behind a label and after an if. */
+static int check_build_bug(int value)
+{
+        switch (value) {
+        case 1:
+                BUILD_BUG_ON(sizeof(int) != 4);
+                return 1;
+        default:
+                if (value)
+                        BUILD_BUG_ON_MSG(sizeof(long) < 4, "no longs");
+                else
+                        BUILD_BUG_ON(sizeof(char) != 1);
+                return 0;
+        }
+}
+
 /* Also for the head of an empty list, which code that takes over all waiting work uses. */
 static void check_lists(void)
 {
@@ -113,6 +129,7 @@ int main(void)
 {
         check_powers();
         check_division();
+        CHECK(check_build_bug(1) == 1 && check_build_bug(0) == 0);
         check_lists();
         check_refcounts();
         return failures != 0;
