@@ -70,14 +70,21 @@
         }                                                                                          \
         static inline number prefix##_cmpxchg(type *counter, number expected, number value)        \
         {                                                                                          \
-                __atomic_compare_exchange_n(&counter->counter, &expected, value, false,            \
+                __typeof__(counter->counter) old = expected;                                       \
+                                                                                                   \
+                __atomic_compare_exchange_n(&counter->counter, &old, value, false,                 \
                                             __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);                   \
-                return expected;                                                                   \
+                return old;                                                                        \
         }                                                                                          \
         static inline bool prefix##_try_cmpxchg(type *counter, number *expected, number value)     \
         {                                                                                          \
-                return __atomic_compare_exchange_n(&counter->counter, expected, value, false,      \
-                                                   __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);            \
+                __typeof__(counter->counter) old = *expected;                                      \
+                                                                                                   \
+                if (__atomic_compare_exchange_n(&counter->counter, &old, value, false,             \
+                                                __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))               \
+                        return true;                                                               \
+                *expected = old;                                                                   \
+                return false;                                                                      \
         }                                                                                          \
         static inline number prefix##_add_return(number value, type *counter)                      \
         {                                                                                          \
@@ -121,7 +128,7 @@
 
 KMEM_DEFINE_ATOMIC(atomic, atomic_t, int)
 KMEM_DEFINE_ATOMIC(atomic64, atomic64_t, s64)
-KMEM_DEFINE_ATOMIC(atomic_long, atomic_long_t, s64)
+KMEM_DEFINE_ATOMIC(atomic_long, atomic_long_t, long) /* as wide as s64, which is long long */
 
 #define xchg(pointer, value) __atomic_exchange_n(pointer, value, __ATOMIC_SEQ_CST)
 #define cmpxchg(pointer, old, value)                                                               \

@@ -6,6 +6,7 @@
 #include <linux/kernel.h>
 #include <linux/list.h>
 #include <linux/refcount.h>
+#include <linux/string.h>
 
 static unsigned int failures;
 static unsigned int evaluated;
@@ -101,6 +102,19 @@ static void check_lists(void)
         CHECK(entries[0].prev == &taken && entries[1].next == &taken);
 }
 
+/* An atomic_long_t counts in long, also where a pointer or a format asks for the type. */
+static void check_atomics(void)
+{
+        atomic_long_t count = ATOMIC_LONG_INIT(4);
+        long old = 3;
+        char text[30];
+
+        CHECK(!atomic_long_try_cmpxchg(&count, &old, 9) && old == 4);
+        CHECK(atomic_long_try_cmpxchg(&count, &old, -9) && old == 4);
+        scnprintf(text, sizeof(text), "%ld", atomic_long_read(&count));
+        CHECK(strcmp(text, "-9") == 0);
+}
+
 /* Each way down ends at 0; the warnings are on standard error. */
 static void check_refcounts(void)
 {
@@ -131,6 +145,7 @@ int main(void)
         check_division();
         CHECK(check_build_bug(1) == 1 && check_build_bug(0) == 0);
         check_lists();
+        check_atomics();
         check_refcounts();
         return failures != 0;
 }
