@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Atomic counters. Orders as in the kernel: read and set and operations without result are relaxed,
- * operations that return something are full barriers, suffixes say otherwise.
+ * operations that return something are full barriers, suffixes say otherwise. In a file that
+ * includes <stdatomic.h> too, in either order, atomic_fetch_add and its kind are C's macros, and the
+ * kernel's functions have their names in brackets: (atomic_fetch_add)(1, &count).
  */
 #ifndef KMEM_LINUX_ATOMIC_H
 #define KMEM_LINUX_ATOMIC_H
@@ -27,7 +29,8 @@
         {                                                                                          \
                 fetch(&counter->counter, value, __ATOMIC_RELAXED);                                 \
         }                                                                                          \
-        static inline number prefix##_fetch_##name(number value, type *counter)                    \
+        /* In brackets, a name is not <stdatomic.h>'s macro. */                                    \
+        static inline number(prefix##_fetch_##name)(number value, type * counter)                  \
         {                                                                                          \
                 return fetch(&counter->counter, value, __ATOMIC_SEQ_CST);                          \
         }

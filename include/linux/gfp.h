@@ -11,6 +11,10 @@
 
 #include <kmem.h>
 
+/* <sys/user.h> has these too. */
+#undef PAGE_SHIFT
+#undef PAGE_SIZE
+#undef PAGE_MASK
 #define PAGE_SHIFT 12
 #define PAGE_SIZE (1ul << PAGE_SHIFT)
 #define PAGE_MASK (~(PAGE_SIZE - 1))

@@ -8,6 +8,7 @@
 
 #include <time.h>
 
+#undef HZ /* of <sys/param.h> */
 #define HZ 1000
 #define jiffies kmem_jiffies()
 

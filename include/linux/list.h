@@ -18,6 +18,7 @@
         {                                                                                          \
                 &(name), &(name)                                                                   \
         }
+#undef LIST_HEAD /* of <sys/queue.h> */
 #define LIST_HEAD(name) struct list_head name = LIST_HEAD_INIT(name)
 
 static inline void INIT_LIST_HEAD(struct list_head *head)

@@ -22,6 +22,7 @@
                                                                                                    \
                 kmem_value_ - kmem_value_ % (unit);                                                \
         })
+#undef roundup /* of <sys/param.h> */
 #define roundup(value, unit)                                                                       \
         ({                                                                                         \
                 __typeof__(unit) kmem_unit_ = (unit);                                              \
