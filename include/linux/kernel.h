@@ -37,6 +37,10 @@
 #define S16_MAX ((s16)(U16_MAX >> 1))
 #define S32_MAX ((s32)(U32_MAX >> 1))
 #define S64_MAX ((s64)(U64_MAX >> 1))
+#define S8_MIN ((s8)(-S8_MAX - 1))
+#define S16_MIN ((s16)(-S16_MAX - 1))
+#define S32_MIN ((s32)(-S32_MAX - 1))
+#define S64_MIN ((s64)(-S64_MAX - 1))
 
 #define ARRAY_SIZE(array)                                                                          \
         (sizeof(array) / sizeof((array)[0]) +                                                      \

@@ -24,6 +24,16 @@ static inline size_t size_add(size_t a, size_t b)
         return __builtin_add_overflow(a, b, &bytes) ? SIZE_MAX : bytes;
 }
 
+/* SIZE_MAX stays SIZE_MAX: it is a size that was too large before. */
+static inline size_t size_sub(size_t a, size_t b)
+{
+        size_t bytes;
+
+        if (a == SIZE_MAX || b == SIZE_MAX || __builtin_sub_overflow(a, b, &bytes))
+                return SIZE_MAX;
+        return bytes;
+}
+
 #define array_size(count, bytes) size_mul(count, bytes)
 #define array3_size(a, b, c) size_mul(size_mul(a, b), c)
 #define flex_array_size(pointer, member, count) size_mul(count, sizeof(*(pointer)->member))

@@ -15,6 +15,9 @@
 #include <kmem.h>
 
 #define SLAB_DESTROY_BY_RCU SLAB_TYPESAFE_BY_RCU /* its old name */
+/* Flags of some kernels or configurations, of no effect in the others. */
+#define SLAB_MEM_SPREAD 0u
+#define SLAB_SKIP_KFENCE 0u
 #define ARCH_KMALLOC_MINALIGN 8
 #define ARCH_SLAB_MINALIGN 8
 #define KMALLOC_MIN_SIZE 8

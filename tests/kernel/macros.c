@@ -5,7 +5,9 @@
  */
 #include <linux/kernel.h>
 #include <linux/list.h>
+#include <linux/overflow.h>
 #include <linux/refcount.h>
+#include <linux/slab.h>
 #include <linux/string.h>
 
 static unsigned int failures;
@@ -67,6 +69,30 @@ static void check_division(void)
         CHECK_ONCE(do_div(divided, once(10)), 1, 7);
         CHECK(divided == 10);
         CHECK(roundup(16, 8) == 16 && roundup(10, 3) == 12 && rounddown(10, 3) == 9);
+}
+
+static void check_limits(void)
+{
+        CHECK(S8_MIN == SCHAR_MIN && S16_MIN == SHRT_MIN && S32_MIN == INT_MIN);
+        CHECK(S64_MIN == LLONG_MIN && S64_MAX == LLONG_MAX);
+}
+
+/* Sizes that were too large stay so. */
+static void check_sizes(void)
+{
+        CHECK(size_sub(5, 2) == 3 && size_sub(2, 5) == SIZE_MAX && size_sub(5, 5) == 0);
+        CHECK(size_sub(size_mul(SIZE_MAX / 2, 3), 8) == SIZE_MAX);
+        CHECK(size_sub(8, size_add(SIZE_MAX, 1)) == SIZE_MAX);
+}
+
+/* A file system's cache of before Linux 6.9. */
+static void check_cache_flags(void)
+{
+        struct kmem_cache *cache = KMEM_CACHE(hlist_head, SLAB_RECLAIM_ACCOUNT | SLAB_MEM_SPREAD |
+                                                                  SLAB_ACCOUNT | SLAB_SKIP_KFENCE);
+
+        CHECK(cache);
+        kmem_cache_destroy(cache);
 }
 
 /* As a statement behind a label and after an if. */
@@ -143,6 +169,9 @@ int main(void)
 {
         check_powers();
         check_division();
+        check_limits();
+        check_sizes();
+        check_cache_flags();
         CHECK(check_build_bug(1) == 1 && check_build_bug(0) == 0);
         check_lists();
         check_atomics();
