@@ -21,8 +21,11 @@
 /* Copies and always ends with a zero byte. Returns the length, or -E2BIG if it was cut. */
 static inline ssize_t strscpy(char *to, const char *from, size_t bytes)
 {
-        size_t length = strnlen(from, bytes);
+        size_t length;
 
+        /* gcc at -O1 would warn of a literal that is shorter than @bytes. */
+        OPTIMIZER_HIDE_VAR(from);
+        length = strnlen(from, bytes);
         if (bytes == 0)
                 return -E2BIG;
         if (length == bytes) {

@@ -85,6 +85,17 @@ static void check_sizes(void)
         CHECK(size_sub(8, size_add(SIZE_MAX, 1)) == SIZE_MAX);
 }
 
+/*
+ * A literal that is shorter than its target, without a warning. The file's only call, so that gcc
+ * inlines it at -O1 and sees both sizes.
+ */
+static void check_strings(void)
+{
+        char text[16];
+
+        CHECK(strscpy(text, "short", sizeof(text)) == 5 && strcmp(text, "short") == 0);
+}
+
 /* A file system's cache of before Linux 6.9. */
 static void check_cache_flags(void)
 {
@@ -171,6 +182,7 @@ int main(void)
         check_division();
         check_limits();
         check_sizes();
+        check_strings();
         check_cache_flags();
         CHECK(check_build_bug(1) == 1 && check_build_bug(0) == 0);
         check_lists();
