@@ -68,4 +68,32 @@ static inline __printf(3, 4) int scnprintf(char *text, size_t bytes, const char 
         return (size_t)length < bytes ? length : (int)bytes - 1;
 }
 
+/* A string of kmalloc as long as the result; NULL without memory, or if libc refuses the format. */
+static inline __printf(2, 0) char *kvasprintf(gfp_t flags, const char *format, va_list arguments)
+{
+        va_list measured;
+        char *text = NULL;
+        int length;
+
+        va_copy(measured, arguments);
+        length = vsnprintf(NULL, 0, format, measured);
+        va_end(measured);
+        if (length >= 0)
+                text = kmalloc((size_t)length + 1, flags);
+        if (text)
+                vsnprintf(text, (size_t)length + 1, format, arguments);
+        return text;
+}
+
+static inline __printf(2, 3) char *kasprintf(gfp_t flags, const char *format, ...)
+{
+        va_list arguments;
+        char *text;
+
+        va_start(arguments, format);
+        text = kvasprintf(flags, format, arguments);
+        va_end(arguments);
+        return text;
+}
+
 #endif

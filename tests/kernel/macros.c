@@ -96,6 +96,20 @@ static void check_strings(void)
         CHECK(strscpy(text, "short", sizeof(text)) == 5 && strcmp(text, "short") == 0);
 }
 
+static void check_formats(void)
+{
+        char *empty = kasprintf(GFP_KERNEL, "%s", "");
+        char *name = kasprintf(GFP_KERNEL, "%s-%d:%c", "kmalloc", 96, 'x');
+        char *wide = kasprintf(GFP_ATOMIC, "%5000d", 7);
+
+        CHECK(empty && empty[0] == '\0');
+        CHECK(name && strcmp(name, "kmalloc-96:x") == 0);
+        CHECK(wide && strlen(wide) == 5000 && wide[4998] == ' ' && wide[4999] == '7');
+        kfree(empty);
+        kfree(name);
+        kfree(wide);
+}
+
 /* A file system's cache of before Linux 6.9. */
 static void check_cache_flags(void)
 {
@@ -183,6 +197,7 @@ int main(void)
         check_limits();
         check_sizes();
         check_strings();
+        check_formats();
         check_cache_flags();
         CHECK(check_build_bug(1) == 1 && check_build_bug(0) == 0);
         check_lists();
