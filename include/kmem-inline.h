@@ -38,6 +38,9 @@
 
 #ifdef __cplusplus
 extern "C" {
+/* As in kmem.h: to clang++ the casts of C are old. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast"
 #endif
 
 /*
@@ -187,6 +190,7 @@ static inline __attribute__((always_inline)) void kmem_cache_free_inline(struct 
 }
 
 #ifdef __cplusplus
+#pragma GCC diagnostic pop
 }
 #endif
 

@@ -112,7 +112,7 @@ typedef unsigned int slab_flags_t;
 #define ZERO_OR_NULL_PTR(pointer) ((uintptr_t)(pointer) <= (uintptr_t)ZERO_SIZE_PTR)
 
 /* The largest request that kmalloc and the malloc family try to serve. */
-#define KMALLOC_MAX_SIZE ((size_t)PTRDIFF_MAX)
+#define KMALLOC_MAX_SIZE (SIZE_MAX / 2)
 
 struct kmem_cache;
 

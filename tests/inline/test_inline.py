@@ -59,13 +59,15 @@ def compile_source(
     if not (LIBRARIES / "libkmem.so").exists():
         pytest.fail("libkmem.so is missing: run `make build` first", pytrace=False)
     name = compiler_for(family, source)
-    standard = "-std=c++17" if source.endswith(".cpp") else "-std=gnu11"
+    standard = ["-std=gnu11"]
+    if source.endswith(".cpp"):
+        standard = ["-std=c++17", "-Wold-style-cast"]
     libraries: list[str | Path] = ["-L", LIBRARIES, "-lkmem", f"-Wl,-rpath,{LIBRARIES}"]
     if static:
         libraries = ["-static", LIBRARIES / "libkmem.a"]
     command: list[str | Path] = [
         name,
-        standard,
+        *standard,
         *WARNINGS,
         "-I",
         INCLUDE,
