@@ -3,6 +3,7 @@
 #ifndef KMEM_LINUX_MUTEX_H
 #define KMEM_LINUX_MUTEX_H
 
+#include <linux/cleanup.h>
 #include <linux/compiler.h>
 #include <linux/spinlock.h>
 
@@ -44,5 +45,7 @@ static inline int mutex_lock_interruptible(struct mutex *lock)
         mutex_lock(lock);
         return 0;
 }
+
+DEFINE_GUARD(mutex, struct mutex *, mutex_lock(_T), mutex_unlock(_T))
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef KMEM_LINUX_RCUPDATE_H
 #define KMEM_LINUX_RCUPDATE_H
 
+#include <linux/cleanup.h>
 #include <linux/compiler.h>
 #include <linux/types.h>
 
@@ -22,6 +23,8 @@ static inline int rcu_read_lock_held(void)
 {
         return kmem_rcu_read_lock_held();
 }
+
+DEFINE_LOCK_GUARD_0(rcu, rcu_read_lock(), rcu_read_unlock())
 
 #define rcu_read_lock_bh() rcu_read_lock()
 #define rcu_read_unlock_bh() rcu_read_unlock()

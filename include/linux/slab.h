@@ -6,7 +6,9 @@
 #ifndef KMEM_LINUX_SLAB_H
 #define KMEM_LINUX_SLAB_H
 
+#include <linux/cleanup.h>
 #include <linux/compiler.h>
+#include <linux/err.h>
 #include <linux/gfp.h>
 #include <linux/overflow.h>
 #include <linux/rcupdate.h>
@@ -29,6 +31,11 @@
         kmem_cache_create_usercopy(#tag, sizeof(struct tag), __alignof__(struct tag), flags,       \
                                    offsetof(struct tag, member),                                   \
                                    sizeof(((struct tag *)NULL)->member), NULL)
+
+/* __free(kfree) and its kind leave errors that are pointers alone. */
+DEFINE_FREE(kfree, void *, if (!IS_ERR_OR_NULL(_T)) kfree(_T))
+DEFINE_FREE(kvfree, void *, if (!IS_ERR_OR_NULL(_T)) kvfree(_T))
+DEFINE_FREE(kfree_sensitive, void *, if (!IS_ERR_OR_NULL(_T)) kfree_sensitive(_T))
 
 #define kmalloc_track_caller(size, flags) kmalloc(size, flags)
 #define kmalloc_node_track_caller(size, flags, node) kmalloc_node(size, flags, node)

@@ -7,6 +7,7 @@
 #define KMEM_LINUX_SPINLOCK_H
 
 #include <linux/bug.h>
+#include <linux/cleanup.h>
 #include <linux/compiler.h>
 #include <linux/types.h>
 
@@ -82,5 +83,13 @@ static inline int spin_is_locked(spinlock_t *lock)
 
 #define preempt_disable() barrier()
 #define preempt_enable() barrier()
+
+DEFINE_LOCK_GUARD_1(spinlock, spinlock_t, spin_lock(_T->lock), spin_unlock(_T->lock))
+DEFINE_LOCK_GUARD_1(spinlock_bh, spinlock_t, spin_lock_bh(_T->lock), spin_unlock_bh(_T->lock))
+DEFINE_LOCK_GUARD_1(spinlock_irq, spinlock_t, spin_lock_irq(_T->lock), spin_unlock_irq(_T->lock))
+DEFINE_LOCK_GUARD_1(spinlock_irqsave, spinlock_t, spin_lock_irqsave(_T->lock, _T->flags),
+                    spin_unlock_irqrestore(_T->lock, _T->flags), unsigned long flags)
+DEFINE_LOCK_GUARD_1(raw_spinlock, raw_spinlock_t, raw_spin_lock(_T->lock),
+                    raw_spin_unlock(_T->lock))
 
 #endif

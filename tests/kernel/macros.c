@@ -5,6 +5,7 @@
  */
 #include <linux/kernel.h>
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/overflow.h>
 #include <linux/refcount.h>
 #include <linux/slab.h>
@@ -190,6 +191,91 @@ static void check_refcounts(void)
         CHECK(refcount_read(&count) == (unsigned int)REFCOUNT_SATURATED);
 }
 
+static unsigned int put;
+
+DEFINE_FREE(put, unsigned int *, if (_T) put += *_T)
+DEFINE_CLASS(counted, unsigned int, put += _T, first + second, unsigned int first,
+             unsigned int second)
+
+static char *name_or_null(bool is_kept)
+{
+        char *name __free(kfree) = kstrdup("name", GFP_KERNEL);
+        void *refused __free(kfree) = ERR_PTR(-ENOMEM);
+        void *large __free(kvfree) = kvmalloc(1 << 20, GFP_KERNEL);
+        void *secret __free(kfree_sensitive) = NULL;
+
+        CHECK(name && IS_ERR(refused) && large && !secret);
+        if (!is_kept)
+                return NULL;
+        return_ptr(name);
+}
+
+/* Scopes end by return, break and goto, and inner ones first. */
+static void check_cleanup(void)
+{
+        unsigned int one = 1, ten = 10;
+        char *name;
+
+        name = name_or_null(true);
+        CHECK(name && strcmp(name, "name") == 0 && !name_or_null(false));
+        kfree(name);
+        while (true) {
+                unsigned int *first __free(put) = &one;
+                unsigned int *second __free(put) = &ten;
+
+                CHECK(no_free_ptr(second) == &ten && !second);
+                CHECK(put == 0 && first);
+                break;
+        }
+        CHECK(put == 1);
+        {
+                CLASS(counted, number)(20, 3);
+
+                CHECK(number == 23 && put == 1);
+                number = 100;
+        }
+        CHECK(put == 101);
+}
+
+static bool trylock(struct mutex *mutex)
+{
+        bool is_free = mutex_trylock(mutex);
+
+        if (is_free)
+                mutex_unlock(mutex);
+        return is_free;
+}
+
+static int locked_twice(struct mutex *mutex, spinlock_t *lock)
+{
+        guard(mutex)(mutex);
+        guard(spinlock_irqsave)(lock);
+        CHECK(!trylock(mutex) && spin_is_locked(lock));
+        return 7;
+}
+
+static void check_guards(void)
+{
+        unsigned int rounds = 0;
+        DEFINE_MUTEX(mutex);
+        DEFINE_SPINLOCK(lock);
+
+        CHECK(locked_twice(&mutex, &lock) == 7);
+        CHECK(trylock(&mutex) && !spin_is_locked(&lock));
+        scoped_guard(spinlock, &lock)
+        {
+                rounds++;
+                CHECK(spin_is_locked(&lock));
+        }
+        CHECK(rounds == 1 && !spin_is_locked(&lock));
+        scoped_guard(rcu)
+        {
+                guard(raw_spinlock)(&lock);
+                CHECK(rcu_read_lock_held() && spin_is_locked(&lock));
+        }
+        CHECK(!rcu_read_lock_held() && !spin_is_locked(&lock));
+}
+
 int main(void)
 {
         check_powers();
@@ -203,5 +289,7 @@ int main(void)
         check_lists();
         check_atomics();
         check_refcounts();
+        check_cleanup();
+        check_guards();
         return failures != 0;
 }
