@@ -5,8 +5,11 @@ import asyncio
 import json
 import os
 import re
+import select
 import signal
 import sys
+import termios
+import time
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -336,7 +339,9 @@ def test_once(program: Program) -> None:
     assert any(str(program.pid) in line.split() for line in value("top", "-o").splitlines()[4:])
 
 
-def on_terminal(process: int, kind: str) -> tuple[int, int]:
+def on_terminal(
+    process: int, kind: str, before: Callable[[], object] = lambda: None
+) -> tuple[int, int]:
     """`kmem top` on a new pseudo-terminal: its process and the other end."""
     import pty
 
@@ -344,6 +349,7 @@ def on_terminal(process: int, kind: str) -> tuple[int, int]:
     if pid == 0:
         from kmem_command import KMEM
 
+        before()
         os.environ.update(TERM=kind, COLUMNS="80", LINES="24")
         os.execv(KMEM, [str(KMEM), "top", str(process)])
     return pid, terminal
@@ -352,6 +358,7 @@ def on_terminal(process: int, kind: str) -> tuple[int, int]:
 def read_to_end(terminal: int) -> bytes:
     seen = b""
     while True:
+        assert select.select([terminal], [], [], DEADLINE)[0], f"no end after {seen[-999:]!r}"
         try:
             data = os.read(terminal, 65536)
         except OSError:
@@ -382,6 +389,88 @@ def test_on_a_real_terminal(program: Program) -> None:
     assert b"Traceback" not in seen
     assert b"\x1b[?1049h" in seen
     assert b"\x1b[?1049l" in seen
+    os.close(terminal)
+
+
+def read_until(terminal: int, word: bytes) -> bytes:
+    """What is drawn, up to the word; an error after DEADLINE."""
+    seen, end = b"", time.monotonic() + DEADLINE
+    while word not in seen:
+        left = end - time.monotonic()
+        assert left > 0 and select.select([terminal], [], [], left)[0], f"no {word!r} in {seen!r}"
+        seen += os.read(terminal, 65536)
+    return seen
+
+
+def status_of(pid: int) -> int:
+    """The exit status of a child; an error, and its end, if it still runs after DEADLINE."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise AssertionError("kmem top did not end")
+
+
+def test_bytes_that_are_no_text_are_no_keys(program: Program) -> None:
+    """As of a terminal in another encoding, or of a paste."""
+    pid, terminal = on_terminal(program.pid, "xterm")
+    read_until(terminal, b"By size")
+    os.write(terminal, b"\xff\xfe\xe9\x80")
+    os.write(terminal, b"n")
+    seen = read_until(terminal, b"By name")
+    os.write(terminal, b"q")
+    seen += read_to_end(terminal)
+    assert status_of(pid) == 0
+    assert b"Traceback" not in seen
+    os.close(terminal)
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_terminal_that_is_gone(program: Program, ignored: bool) -> None:
+    """It ends, also if SIGHUP is ignored as by nohup, since nobody can end it any more."""
+
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+
+    pid, terminal = on_terminal(program.pid, "xterm", ignore)
+    read_until(terminal, b"By size")
+    os.close(terminal)
+    assert status_of(pid) in (1, 130)
+
+
+def test_a_stop_that_cannot_be_caught(program: Program) -> None:
+    """After SIGSTOP and SIGCONT it draws again, and leaves the terminal as it was at the start."""
+    pid, terminal = on_terminal(program.pid, "xterm")
+    before = termios.tcgetattr(terminal)
+    read_until(terminal, b"By size")
+    os.kill(pid, signal.SIGSTOP)
+    os.waitpid(pid, os.WUNTRACED)
+    os.kill(pid, signal.SIGCONT)
+    read_until(terminal, b"\x1b[?1049h")
+    os.write(terminal, b"n")
+    read_until(terminal, b"By name")
+    os.write(terminal, b"q")
+    read_to_end(terminal)
+    assert status_of(pid) == 0
+    assert termios.tcgetattr(terminal) == before
+    os.close(terminal)
+
+
+def test_errors_that_go_elsewhere(program: Program) -> None:
+    """The screen is drawn on standard output: 2> takes errors alone."""
+
+    def elsewhere() -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+    pid, terminal = on_terminal(program.pid, "xterm", elsewhere)
+    read_until(terminal, b"By size")
+    os.write(terminal, b"q")
+    read_to_end(terminal)
+    assert status_of(pid) == 0
     os.close(terminal)
 
 

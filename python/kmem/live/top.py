@@ -23,6 +23,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from kmem.common.errors import BadUsage, KmemError, say
 from kmem.live.registry.layout import RegistryError
+from kmem.live.terminal import Terminal
 from kmem.live.top_rows import (
     CACHE_COLUMNS,
     MOMENTS,
@@ -312,7 +313,7 @@ class Top(App[None]):
     ]
 
     def __init__(self, process: int | None, delay: float, order: str = "c") -> None:
-        super().__init__(ansi_color=True)
+        super().__init__(driver_class=Terminal, ansi_color=True)
         self.delay = delay
         self.order = order
         # Open it before there is a screen, so that an error is printed on the terminal.
@@ -365,3 +366,5 @@ def show_top(process: int | None, *, delay: float, order: str, once: bool) -> No
             "top: TERM is dumb; expected a terminal that moves its cursor; --once prints one table"
         )
     app.run()
+    if app.return_code:
+        raise typer.Exit(app.return_code)
