@@ -307,6 +307,15 @@ def test_names_cannot_write_to_the_terminal(program: Program) -> None:
         assert value("attr", program.pid, f"{name}/object_size") == "100\n"
 
 
+def test_a_name_that_is_the_word_of_another(program: Program) -> None:
+    """Each of both is reached by its own name, whichever is newer."""
+    sizes = {"own!word": 40, "own word": 200, "other word": 300, "other!word": 500}
+    for name, size in sizes.items():
+        program.do(f"create({name.encode()}, {size})")
+    for name, size in sizes.items():
+        assert value("attr", program.pid, f"{name}/object_size") == f"{size}\n"
+
+
 def test_names_that_the_locale_has_no_letters_for(program: Program) -> None:
     """They hide no other process."""
     program.do(r"ctypes.CDLL(None).prctl(15, b'\xe6\x97\xa5', 0, 0, 0)")

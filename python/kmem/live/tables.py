@@ -53,9 +53,12 @@ def table_line(row: dict[str, int | str]) -> str:
 def find_cache(registry: Registry, name: str) -> Cache:
     # A byte that is no UTF-8 is a surrogate on the command line, and \xNN in a registry's names.
     name = os.fsencode(name).decode("utf-8", "backslashreplace")
-    for cache in read_caches(registry):
-        if name in (cache.name, word(cache.name)):
-            return cache
+    caches = read_caches(registry)
+    # A cache's own name comes first: the word of another, newer cache may be equal to it.
+    for name_of in (lambda cache: cache.name, lambda cache: word(cache.name)):
+        for cache in caches:
+            if name_of(cache) == name:
+                return cache
     process = registry.process
     if name == "*":
         raise RegistryError(
