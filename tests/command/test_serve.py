@@ -370,7 +370,9 @@ def test_malformed_changes(writable: Server, program: Program) -> None:
     gone = {"birth": "999999", "name": "shrink", "value": "1"}
     assert writable.ask(path, headers, gone)[0] == 404
     assert writable.ask(path, headers)[0] == 405
-    assert writable.ask("api/processes", headers, {})[0] == 405
+    for other in ("api/processes", "metrics", ""):
+        status, refusal = writable.ask(other, headers, {})
+        assert (status, json.loads(refusal)) == (405, {"error": f"/{other}: expected GET"})
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,10 @@ def test_growth_is_yes_or_no(writable: Server, leaking: Program) -> None:
     path = f"api/processes/{leaking.pid}/sites?growth=2"
     status, body = writable.ask(path, bearer(writable))
     assert (status, json.loads(body)["error"]) == (400, "growth=2: expected 0 or 1")
+    path = f"api/processes/{leaking.pid}/sites?debug=1"
+    status, body = writable.ask(path, bearer(writable))
+    expected = "debug=: expected seconds=, interval= and growth="
+    assert (status, json.loads(body)["error"]) == (400, expected)
 
 
 def test_one_at_a_time(writable: Server, leaking: Program) -> None:

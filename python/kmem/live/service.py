@@ -146,6 +146,9 @@ class Service:
 
     def scrape(self, environment: Environment, start: Start) -> Iterable[bytes]:
         """The metrics, with the headers of every answer."""
+        if environment["REQUEST_METHOD"] != "GET":
+            # The Prometheus client would answer in a form of its own.
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "/metrics: expected GET")
 
         def with_headers(status: str, headers: list[tuple[str, str]]) -> Any:
             ours = {name for name, _ in HEADERS}

@@ -40,15 +40,23 @@ def interval_of(query: dict[str, list[str]]) -> int | None:
         raise BadUsage(f"interval={text[:40]}: {error}") from None
 
 
-def sampled(process: int, query: dict[str, list[str]], *, growth: bool) -> Any:
+def sampled(
+    process: int,
+    query: dict[str, list[str]],
+    *,
+    growth: bool,
+    known: str = "seconds= and interval=",
+) -> Any:
     """The profile that the query's `seconds` and `interval` (bytes, as 16K) ask for.
 
     ImportError if the packages of `kmem profile` are not there.
+
+    @known: the parameters of the address, for those who ask for another.
     """
     from kmem.live.profile import check_interval, take
 
     if unknown := query.keys() - {"seconds", "interval"}:
-        raise BadUsage(f"{min(unknown)[:40]}=: expected seconds= and interval=")
+        raise BadUsage(f"{min(unknown)[:40]}=: expected {known}")
     seconds = seconds_of(query)
     interval = interval_of(query)
     check_interval("interval=", interval)
@@ -111,7 +119,8 @@ def take_sites(process: int, query_text: str) -> dict[str, Any]:
     if text not in ("0", "1"):
         raise BadUsage(f"growth={text[:40]}: expected 0 or 1")
     growth = text == "1"
-    made = sampled(process, query, growth=growth)
+    known = "seconds=, interval= and growth="
+    made = sampled(process, query, growth=growth, known=known)
     sites = top_sites(made.rows, VIEWS["live"][1])
     by_age = {} if made.ages is None or growth else bytes_by_age(made.ages)
     return {
