@@ -316,6 +316,28 @@ def test_a_name_that_is_the_word_of_another(program: Program) -> None:
         assert value("attr", program.pid, f"{name}/object_size") == f"{size}\n"
 
 
+def keys_of(document: object) -> set[str]:
+    """All keys of a document."""
+    if isinstance(document, list):
+        return set().union(*map(keys_of, document))
+    if not isinstance(document, dict):
+        return set()
+    return set(document).union(*map(keys_of, document.values()))
+
+
+@pytest.mark.parametrize("option", ["soft_limit=1G", "protect=hardened"])
+def test_the_documents_have_every_key(option: str) -> None:
+    text = (kmem_command.ROOT / "docs" / "attributes.md").read_text(encoding="utf-8")
+    with Program("--set", option) as program:
+        info = json.loads(value("info", program.pid, "--json"))
+        assert list(info) == [
+            "pid", "caches", "records_missing", "protect", "guards", "soft_limit",
+        ]  # fmt: skip
+        assert info[option.partition("=")[0]]
+        keys = keys_of([info, json.loads(value("ps", "--json"))])
+    assert not [key for key in sorted(keys) if f"`{key}`" not in text]
+
+
 def test_names_that_the_locale_has_no_letters_for(program: Program) -> None:
     """They hide no other process."""
     program.do(r"ctypes.CDLL(None).prctl(15, b'\xe6\x97\xa5', 0, 0, 0)")

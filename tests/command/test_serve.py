@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kmem_command import KMEM
+from kmem_command import KMEM, ROOT
 from prometheus_client.parser import text_string_to_metric_families
-from test_live import DEADLINE, Program, assert_refused, kmem, value, wait_until
+from test_live import DEADLINE, Program, assert_refused, keys_of, kmem, value, wait_until
 
 from kmem.live.metrics import CACHES, CACHES_MOST, OTHER, PROCESSES_MOST, ProcessesCollector
 from kmem.live.registry.caches import Cache
@@ -152,6 +152,15 @@ def test_figures_as_json(server: Server, program: Program) -> None:
     listed = server.get("api/processes")
     assert listed["writable"] is False
     assert program.pid in [row["pid"] for row in listed["processes"]]
+
+
+def test_the_documents_have_every_key(server: Server, program: Program) -> None:
+    document = until_read(server, program)
+    for cache in document["caches"]:
+        del cache["attributes"]["values"], cache["attributes"]["writable"], cache["table"]
+    keys = keys_of([document, server.get("api/processes")])
+    text = (ROOT / "docs" / "watching.md").read_text(encoding="utf-8")
+    assert not [key for key in sorted(keys) if f"`{key}`" not in text]
 
 
 def test_ended_and_unknown_processes(server: Server) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kmem_command import ROOT
 from test_live import DEADLINE, Program
 from test_serve import Server, serve
 
@@ -100,6 +101,9 @@ def test_ages_and_threads(writable: Server, leaking: Program) -> None:
     assert number != leaking.pid and Path(f"/proc/{leaking.pid}/task/{number}").exists()
     status, body = writable.ask(f"{path}&growth=1", bearer(writable))
     assert status == 200 and json.loads(body)["ages"] is None
+    text = (ROOT / "docs" / "watching.md").read_text(encoding="utf-8")
+    keys = set(found).union(*found["sites"], *found["threads"])
+    assert not [key for key in sorted(keys) if f"`{key}`" not in text]
 
 
 def test_needs_the_token(writable: Server, leaking: Program) -> None:

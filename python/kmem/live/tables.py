@@ -128,11 +128,9 @@ def show_info(process: int, cache_name: str | None, *, as_json: bool) -> None:
             "caches": rows,
             "records_missing": missing,
             "protect": protection,
+            "guards": guards and asdict(guards),
+            "soft_limit": limit and asdict(limit),
         }
-        if guards is not None:
-            document["guards"] = asdict(guards)
-        if limit is not None:
-            document["soft_limit"] = asdict(limit)
         typer.echo(json.dumps(document, indent=1))
         return
     typer.echo(VERSION_LINE)
