@@ -367,6 +367,7 @@ def test_ends_with_its_process(standing: Standing) -> None:
         (["http://x", "--every", "0"], "push: --every 0: expected 1 to 3600"),
         (["http://x", "--seconds", "0.5"], "push: --seconds 0.5: expected 1 to 3600"),
         (["http://x", "--interval", "7"], "push: --interval 7: expected 1024 to 1099511627776"),
+        (["http://x", "--process", "-3"], "push: --process '-3': expected at least 1"),
         (["http://x", "--process", "1"], "push: process 1 does not run on libkmem"),
         (["http://x", "--process", "999999999"], "push: process 999999999: there is none"),
         (["http://x", "--token-file", "/none"], "push: --token-file /none: No such file"),

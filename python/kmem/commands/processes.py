@@ -371,6 +371,7 @@ def push(
         typer.Option(
             "--process",
             metavar="PID",
+            min=1,
             help="Process to profile; may be repeated. Default: all of yours on libkmem.",
         ),
     ] = None,
