@@ -21,7 +21,7 @@ static const slab_flags_t permitted_flags =
         SLAB_TYPESAFE_BY_RCU | SLAB_TRACE | SLAB_DEBUG_OBJECTS | SLAB_NOLEAKTRACE | SLAB_NO_MERGE |
         SLAB_ACCOUNT | SLAB_NO_USER_FLAGS | SLAB_ENGINE_SLUB | SLAB_ENGINE_SLAB | SLAB_ENGINE_SLOB;
 
-enum { WRONG_BYTES = 80 };
+enum { WRONG_BYTES = 128 };
 
 /* The fault of the arguments, written to @text, or NULL if there is none (S8-04, S4-05). */
 static const char *wrong_arguments(const char *name, unsigned int size,
@@ -37,19 +37,26 @@ static const char *wrong_arguments(const char *name, unsigned int size,
                            "expected an alignment of 0 or a power of two up to %zu", PAGE_SIZE);
                 return text;
         }
-        if (flags & ~permitted_flags)
-                return "unknown flag";
+        if (flags & ~permitted_flags) {
+                text_print(text, WRONG_BYTES, "unknown flag 0x%x, expected SLAB_* flags",
+                           flags & ~permitted_flags);
+                return text;
+        }
         if (flags & CACHE_ENGINE_FLAGS && !is_power_of_two(flags & CACHE_ENGINE_FLAGS))
                 return "expected at most one of SLAB_ENGINE_SLUB, SLAB_ENGINE_SLAB, "
                        "SLAB_ENGINE_SLOB";
         if (args->use_freeptr_offset &&
             (!(flags & SLAB_TYPESAFE_BY_RCU || args->ctor) || args->freeptr_offset >= size ||
-             args->freeptr_offset % sizeof(void *)))
-                return "freeptr_offset needs SLAB_TYPESAFE_BY_RCU or a constructor, and a "
-                       "word-aligned offset inside the object";
+             args->freeptr_offset % sizeof(void *))) {
+                text_print(text, WRONG_BYTES,
+                           "freeptr_offset %u, expected a multiple of %zu inside the object, and "
+                           "SLAB_TYPESAFE_BY_RCU or a constructor",
+                           args->freeptr_offset, sizeof(void *));
+                return text;
+        }
         if (args->sheaf_capacity > SHEAF_CAPACITY_MAX) {
-                text_print(text, WRONG_BYTES, "expected a sheaf_capacity of 0 to %d",
-                           SHEAF_CAPACITY_MAX);
+                text_print(text, WRONG_BYTES, "sheaf_capacity %u, expected 0 to %d",
+                           args->sheaf_capacity, SHEAF_CAPACITY_MAX);
                 return text;
         }
         return NULL;

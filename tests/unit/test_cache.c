@@ -118,6 +118,7 @@ static void hardware_cache_align(void **state)
 static void child_refused(void)
 {
         struct kmem_cache_args offset = {.use_freeptr_offset = true, .freeptr_offset = 8};
+        struct kmem_cache_args sheaf = {.sheaf_capacity = 1023};
         struct kmem_cache *cache;
 
 #define REFUSED(call)                                                                              \
@@ -140,6 +141,9 @@ static void child_refused(void)
         REFUSED(kmem_cache_create("huge", (4u << 20) + 1, 0, 0, NULL));
         REFUSED(kmem_cache_create("huge", UINT32_MAX, 0, 0, NULL));
         REFUSED(kmem_cache_create("offset", 64, &offset, 0)); /* needs TYPESAFE_BY_RCU: S4-05 */
+        offset.freeptr_offset = UINT32_MAX - 7;
+        REFUSED(kmem_cache_create("offset", 64, &offset, SLAB_TYPESAFE_BY_RCU));
+        REFUSED(kmem_cache_create("sheaf", 64, &sheaf, 0));
         offset.freeptr_offset = 64;
         REFUSED(kmem_cache_create("offset", 64, &offset, SLAB_TYPESAFE_BY_RCU));
         offset.freeptr_offset = 12;
@@ -164,7 +168,12 @@ static void refused(void **state)
                 "flags 0x8000000 ",
                 "expected at most one of SLAB_ENGINE_SLUB, SLAB_ENGINE_SLAB, SLAB_ENGINE_SLOB",
                 "too large",
-                "freeptr_offset",
+                "unknown flag 0x1, expected SLAB_* flags",
+                "freeptr_offset 12, expected a multiple of 8 inside the object, and "
+                "SLAB_TYPESAFE_BY_RCU or a constructor",
+                "freeptr_offset 4294967288, expected a multiple of 8 inside the object, and "
+                "SLAB_TYPESAFE_BY_RCU or a constructor",
+                "sheaf_capacity 1023, expected 0 to 1022",
         };
 
         for (size_t i = 0; i < array_size(texts); i++)
