@@ -528,8 +528,10 @@ void *kmem_pages_alloc(gfp_t flags, unsigned int order) __attribute__((malloc));
  * reachable when it began (S8-30). A thread is registered from its first read section until it
  * ends; a forked child has the calling thread's sections only. Inside a section, a function that
  * waits for a grace period must not be called: it stops the process with a message, and so does
- * kmem_rcu_read_unlock outside a section. Exception to this file's rule on signal handlers: once a
- * thread has had a section, its handlers may have sections too.
+ * kmem_rcu_read_unlock outside a section. A thread's first section takes a record of it: without
+ * memory 64 threads get one from a reserve, and the next thread stops the process with a message.
+ * Exception to this file's rule on signal handlers: once a thread has had a section, its handlers may
+ * have sections too.
  */
 void kmem_rcu_read_lock(void);
 void kmem_rcu_read_unlock(void);
@@ -563,8 +565,9 @@ void kmem_rcu_barrier(void);
  * kmem_rcu_head (16 bytes or more) inside the object (S8-22). They take the blocks that kfree
  * takes: of kmalloc and of caches, but for caches of engine slob; NULL is allowed. Blocks are
  * collected and freed by later calls, by kmem_cache_shrink, kmem_cache_destroy and
- * kfree_rcu_barrier. Without memory to collect them the second form uses the member, the first
- * waits for a grace period (inside a read section the block leaks, with a message).
+ * kfree_rcu_barrier. Without memory to collect them the second form uses the member, if it begins
+ * in the block's first 4,096 bytes; else, and in the first form, the call waits for a grace period
+ * (inside a read section the block leaks, with a message).
  */
 #define kfree_rcu(...) KMEM_RCU_FORM(__VA_ARGS__, KMEM_FREE_RCU_2, KMEM_FREE_RCU_1, )(__VA_ARGS__)
 #define kvfree_rcu(...) kfree_rcu(__VA_ARGS__)

@@ -106,7 +106,9 @@ static struct rcu_reader *reader_new(void)
                 uint32_t number = add_relaxed(&reserve_taken, 1) - 1;
 
                 if (number >= array_size(reserve))
-                        message_fatal("out of memory for the RCU record of a thread");
+                        message_fatal("out of memory for the RCU record of a thread, and the %zu "
+                                      "records in reserve are taken",
+                                      array_size(reserve));
                 reader = &reserve[number];
         }
         /* The swap below releases the record to walkers of the list (acquire of readers). */

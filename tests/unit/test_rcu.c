@@ -429,9 +429,39 @@ static void no_memory_for_records(void)
         kmem_synchronize_rcu();
 }
 
+static pthread_barrier_t all_have_read;
+
+static void *read_and_wait(void *unused)
+{
+        kmem_rcu_read_lock();
+        kmem_rcu_read_unlock();
+        pthread_barrier_wait(&all_have_read);
+        for (;;)
+                pause();
+        return unused;
+}
+
+/* 64 threads at once have records from the reserve; there is none for another. */
+static void no_memory_for_more_records(void)
+{
+        enum { RESERVE = 64 };
+        pthread_t threads[RESERVE];
+
+        kmem_synchronize_rcu();
+        refused_bytes = sizeof(struct rcu_reader);
+        check_equal(pthread_barrier_init(&all_have_read, NULL, RESERVE + 1), 0);
+        for (int i = 0; i < RESERVE; i++)
+                check_equal(pthread_create(&threads[i], NULL, read_and_wait, NULL), 0);
+        pthread_barrier_wait(&all_have_read);
+        kmem_rcu_read_lock();
+}
+
 static void test_no_memory_for_records(void **state)
 {
         child_passes("no-memory-for-records", NULL);
+        child_aborts("no-memory-for-more-records", NULL,
+                     "out of memory for the RCU record of a thread, and the 64 records in reserve "
+                     "are taken");
 }
 
 /* ---- kfree_rcu and callbacks --------------------------------------------------------------- */
@@ -1247,6 +1277,7 @@ int main(int argc, char **argv)
                 {"leave-first", leave_first},
                 {"registering-forks", registering_forks},
                 {"no-memory-for-records", no_memory_for_records},
+                {"no-memory-for-more-records", no_memory_for_more_records},
                 {"no-memory-to-collect", no_memory_to_collect},
                 {"no-memory-for-a-while", no_memory_for_a_while},
                 {"barrier-beside-frees", barrier_beside_frees},
