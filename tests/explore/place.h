@@ -15,7 +15,7 @@ struct place {
         unsigned int line;
 };
 
-#define PLACE(text_)                                                                               \
+#define THIS_PLACE(text_)                                                                          \
         ({                                                                                         \
                 static const struct place place_ = {                                               \
                         .text = (text_), .file = __FILE__, .line = __LINE__};                      \

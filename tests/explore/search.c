@@ -737,7 +737,7 @@ void explore_futex_wait(const struct place *place, uint32_t *word, uint32_t valu
         thread[self].state = STATE_SLEEPS;
         reduce_point(self, word, sizeof(*word), ACCESS_READ);
         hand_over(true);
-        make_step(PLACE("futex: awake"));
+        make_step(THIS_PLACE("futex: awake"));
 }
 
 void explore_futex_wake(const struct place *place, uint32_t *word, unsigned int count)
@@ -804,7 +804,7 @@ bool sequence_point(const struct place *place, const volatile void *address, enu
         if (thread[self].aborted || access != ACCESS_READ)
                 explore_effect(&sequence_of[self], 1, true);
         if (thread[self].aborted) {
-                make_step(PLACE("sequence: aborted"));
+                make_step(THIS_PLACE("sequence: aborted"));
                 return false;
         }
         make_step(place);
@@ -883,7 +883,7 @@ void explore_fork_end(void)
 
 static void thread_main(void)
 {
-        make_step(PLACE("begins"));
+        make_step(THIS_PLACE("begins"));
         scenario->thread[self]();
         if (thread[self].locks)
                 explore_fail("thread %d ended with %d locks", self, thread[self].locks);

@@ -14,7 +14,7 @@
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
                 __typeof__(({ *explore_at_; })) explore_got_;                                      \
-                const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
+                const struct place *explore_place_ = THIS_PLACE(name "(" #pointer ")");            \
                                                                                                    \
                 explore_point(explore_place_, explore_at_, ACCESS_READ);                           \
                 explore_load_bytes(explore_place_, explore_at_, &explore_got_,                     \
@@ -35,7 +35,7 @@
         ({                                                                                         \
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
                 __typeof__(*explore_at_) explore_new_ = (value);                                   \
-                const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
+                const struct place *explore_place_ = THIS_PLACE(name "(" #pointer ")");            \
                                                                                                    \
                 explore_point(explore_place_, explore_at_, ACCESS_WRITE);                          \
                 explore_store_bytes(explore_place_, explore_at_, &explore_new_,                    \
@@ -61,7 +61,7 @@ static inline void explore_locked(const struct place *place, volatile void *addr
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
                 __typeof__(*explore_at_) explore_value_ = (__typeof__(*explore_at_))(value);       \
                 __typeof__(*explore_at_) explore_old_;                                             \
-                const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
+                const struct place *explore_place_ = THIS_PLACE(name "(" #pointer ")");            \
                                                                                                    \
                 explore_locked(explore_place_, explore_at_, sizeof(*explore_at_), order);          \
                 explore_old_ = *explore_at_;                                                       \
@@ -95,7 +95,7 @@ static inline void explore_locked(const struct place *place, volatile void *addr
                 __typeof__(&*(pointer)) explore_at_ = (pointer);                                   \
                 __typeof__(expected) explore_expected_ = (expected);                               \
                 __typeof__(*explore_at_) explore_new_ = (desired);                                 \
-                const struct place *explore_place_ = PLACE(name "(" #pointer ")");                 \
+                const struct place *explore_place_ = THIS_PLACE(name "(" #pointer ")");            \
                 bool explore_equal_;                                                               \
                                                                                                    \
                 explore_point(explore_place_, explore_at_, ACCESS_LOCKED);                         \
@@ -122,8 +122,8 @@ static inline void explore_locked(const struct place *place, volatile void *addr
         explore_swap("compare_swap", pointer, expected, desired, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
 
 /* Accesses with other orders are written without names. */
-#define __atomic_thread_fence(order) explore_fence(PLACE("__atomic_thread_fence()"), order)
-#define fence_behind_change() explore_fence_behind_change(PLACE("fence_behind_change()"))
+#define __atomic_thread_fence(order) explore_fence(THIS_PLACE("__atomic_thread_fence()"), order)
+#define fence_behind_change() explore_fence_behind_change(THIS_PLACE("fence_behind_change()"))
 #define __atomic_add_fetch(pointer, value, order)                                                  \
         explore_add("__atomic_add_fetch", pointer, value, order)
 #define __atomic_exchange_n(pointer, value, order)                                                 \
@@ -131,6 +131,6 @@ static inline void explore_locked(const struct place *place, volatile void *addr
 #define __atomic_store_n(pointer, value, order)                                                    \
         ((void)explore_exchange("__atomic_store_n", pointer, value, __ATOMIC_RELEASE))
 
-#define cpu_relax() explore_yield(PLACE("cpu_relax()"))
+#define cpu_relax() explore_yield(THIS_PLACE("cpu_relax()"))
 
 #endif

@@ -52,10 +52,10 @@ static inline void explore_lock_drop(struct lock *lock, const struct place *plac
         explore_count_lock(-1);
 }
 
-#define lock_try(lock) explore_lock_try(lock, PLACE("lock_try(" #lock ")"))
-#define lock_take(lock) explore_lock_take(lock, PLACE("lock_take(" #lock ")"))
-#define lock_drop(lock) explore_lock_drop(lock, PLACE("lock_drop(" #lock ")"))
-#define lock_drop_unslept(lock) explore_lock_drop(lock, PLACE("lock_drop_unslept(" #lock ")"))
+#define lock_try(lock) explore_lock_try(lock, THIS_PLACE("lock_try(" #lock ")"))
+#define lock_take(lock) explore_lock_take(lock, THIS_PLACE("lock_take(" #lock ")"))
+#define lock_drop(lock) explore_lock_drop(lock, THIS_PLACE("lock_drop(" #lock ")"))
+#define lock_drop_unslept(lock) explore_lock_drop(lock, THIS_PLACE("lock_drop_unslept(" #lock ")"))
 
 /* Plain functions, for code that wants their addresses. */
 static inline void(lock_take)(struct lock *lock)

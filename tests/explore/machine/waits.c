@@ -32,21 +32,21 @@ void *__real_system_map(size_t bytes);
 void __wrap_system_sleep_ns(long nanoseconds)
 {
         (void)nanoseconds;
-        explore_call(PLACE("system_sleep_ns()"));
-        explore_yield(PLACE("system_sleep_ns()"));
+        explore_call(THIS_PLACE("system_sleep_ns()"));
+        explore_yield(THIS_PLACE("system_sleep_ns()"));
 }
 
 int __wrap_system_membarrier(int command)
 {
         (void)command;
-        sequences_fence(PLACE("system_membarrier()"));
+        sequences_fence(THIS_PLACE("system_membarrier()"));
         return 0;
 }
 
 bool __wrap_system_commit(void *start, size_t bytes)
 {
-        explore_point(PLACE("system_commit()"), start, ACCESS_LOCKED);
-        if (search_refuses(PLACE("system_commit()")))
+        explore_point(THIS_PLACE("system_commit()"), start, ACCESS_LOCKED);
+        if (search_refuses(THIS_PLACE("system_commit()")))
                 return false;
         explore_effect(start, bytes, true);
         races_forget(start, bytes);
@@ -55,7 +55,7 @@ bool __wrap_system_commit(void *start, size_t bytes)
 
 bool __wrap_system_purge(void *start, size_t bytes)
 {
-        explore_point(PLACE("system_purge()"), start, ACCESS_LOCKED);
+        explore_point(THIS_PLACE("system_purge()"), start, ACCESS_LOCKED);
         explore_flush_all(); /* as the kernel has every CPU forget the page */
         explore_effect(start, bytes, true);
         races_forget(start, bytes);
@@ -66,39 +66,39 @@ bool __wrap_system_purge(void *start, size_t bytes)
 
 struct page *__wrap_pages_alloc(unsigned int order, int node, bool *zero)
 {
-        return search_refuses(PLACE("pages_alloc()")) ? NULL
-                                                      : __real_pages_alloc(order, node, zero);
+        return search_refuses(THIS_PLACE("pages_alloc()")) ? NULL
+                                                           : __real_pages_alloc(order, node, zero);
 }
 
 struct page *__wrap_pages_alloc_many(size_t pages, size_t align_pages, int node, unsigned int count,
                                      bool one_object)
 {
-        if (search_refuses(PLACE("pages_alloc_many()")))
+        if (search_refuses(THIS_PLACE("pages_alloc_many()")))
                 return NULL;
         return __real_pages_alloc_many(pages, align_pages, node, count, one_object);
 }
 
 struct page *__wrap_pages_alloc_exact(size_t count, size_t align_pages, size_t *fresh)
 {
-        if (search_refuses(PLACE("pages_alloc_exact()")))
+        if (search_refuses(THIS_PLACE("pages_alloc_exact()")))
                 return NULL;
         return __real_pages_alloc_exact(count, align_pages, fresh);
 }
 
 void *__wrap_metadata_alloc(size_t bytes)
 {
-        return search_refuses(PLACE("metadata_alloc()")) ? NULL : __real_metadata_alloc(bytes);
+        return search_refuses(THIS_PLACE("metadata_alloc()")) ? NULL : __real_metadata_alloc(bytes);
 }
 
 /* Half of the blocks are there: none of a single one. */
 unsigned int __wrap_metadata_alloc_many(void **blocks, unsigned int count, size_t bytes)
 {
-        if (search_refuses(PLACE("metadata_alloc_many()")))
+        if (search_refuses(THIS_PLACE("metadata_alloc_many()")))
                 count /= 2;
         return __real_metadata_alloc_many(blocks, count, bytes);
 }
 
 void *__wrap_system_map(size_t bytes)
 {
-        return search_refuses(PLACE("system_map()")) ? NULL : __real_system_map(bytes);
+        return search_refuses(THIS_PLACE("system_map()")) ? NULL : __real_system_map(bytes);
 }

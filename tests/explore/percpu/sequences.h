@@ -16,7 +16,7 @@
 /* Goes to label aborted if the sequence was aborted in front of the access. */
 #define SEQUENCE_LOAD(to, pointer)                                                                 \
         do {                                                                                       \
-                const struct place *place_of_ = PLACE("sequence: load " #pointer);                 \
+                const struct place *place_of_ = THIS_PLACE("sequence: load " #pointer);            \
                                                                                                    \
                 if (!sequence_point(place_of_, pointer, ACCESS_READ))                              \
                         goto aborted;                                                              \
@@ -24,7 +24,7 @@
         } while (0)
 #define SEQUENCE_STORE(pointer, value)                                                             \
         do {                                                                                       \
-                const struct place *place_of_ = PLACE("sequence: store " #pointer);                \
+                const struct place *place_of_ = THIS_PLACE("sequence: store " #pointer);           \
                 const __typeof__(*(pointer)) stored_ = (value);                                    \
                                                                                                    \
                 if (!sequence_point(place_of_, pointer, ACCESS_WRITE))                             \

@@ -135,6 +135,6 @@ bool slots_can_drain(void)
 
 bool slots_fence(void)
 {
-        sequences_fence(PLACE("membarrier()"));
+        sequences_fence(THIS_PLACE("membarrier()"));
         return true;
 }

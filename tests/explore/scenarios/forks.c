@@ -134,7 +134,7 @@ static __attribute__((noreturn)) void live_in_child(unsigned int vanished_calls)
 static void fork_once(void)
 {
         before_fork();
-        if (explore_fork(PLACE("fork()")))
+        if (explore_fork(THIS_PLACE("fork()")))
                 live_in_child(calls_under_way);
         in_parent();
 }
