@@ -481,6 +481,33 @@ def test_process_in_a_container() -> None:
     assert_refused(kmem("info", pid), f"process {pid}: there is none")
 
 
+WITHOUT_ITS_FIRST_THREAD = """
+import ctypes, os, select, sys, threading
+def work():
+    while not select.select([sys.stdin], [], [], 0.001)[0]:
+        kept = [bytes(5000) for _ in range(1000)]
+    os._exit(0)
+threading.Thread(target=work).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended() -> None:
+    """Its folder in /proc has no mappings then, and its registry was removed as nobody's."""
+    command = [KMEM, "run", "--", "/usr/bin/python3", "-c", WITHOUT_ITS_FIRST_THREAD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        wait_until(lambda: stat_of(process.pid)[0] == "Z" and file_of(process.pid) is not None)
+        assert not Path(f"/proc/{process.pid}/maps").read_bytes()
+        assert str(process.pid) in value("ps").split()
+        assert "kmalloc" in value("info", process.pid)
+        taken = kmem("profile", process.pid, "--seconds", "0.1")
+        assert taken.returncode == 0, taken.stderr
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
+    assert_refused(kmem("info", process.pid), f"process {process.pid}: there is none")
+
+
 def test_process_whose_end_nobody_asked_for() -> None:
     with Program() as program:
         program.popen.kill()

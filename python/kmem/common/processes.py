@@ -4,6 +4,8 @@
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
 
 from kmem.common.text import printable
@@ -40,9 +42,33 @@ def state_of(process: int) -> str:
         return "X"
 
 
+def living_threads(process: int) -> list[int]:
+    """The threads of a process that have not ended. Its first, which has its number, may have."""
+    try:
+        threads = [int(name) for name in os.listdir(f"/proc/{process}/task")]  # noqa: PTH208
+    except OSError:
+        return []
+    return [thread for thread in threads if state_of(thread) not in "ZX"]
+
+
 def has_ended(process: int) -> bool:
     """Also if its parent has not asked for its status yet."""
-    return state_of(process) in "ZX"
+    return state_of(process) in "ZX" and not living_threads(process)
+
+
+def open_maps(process: int) -> BufferedReader:
+    """The mappings of a process, or OSError. The folder of a thread that has ended has none."""
+    maps = open(f"/proc/{process}/maps", "rb")  # noqa: PTH123, SIM115 - a path costs as much
+    if maps.peek(1):
+        return maps
+    for thread in living_threads(process):
+        with suppress(OSError):
+            others = open(f"/proc/{thread}/maps", "rb")  # noqa: PTH123, SIM115
+            if others.peek(1):
+                maps.close()
+                return others
+            others.close()
+    return maps
 
 
 def is_stopped(process: int) -> bool:
@@ -57,7 +83,7 @@ def is_mapped(process: int, status: os.stat_result) -> bool | None:
     wanted, both = [device, number], b" %b %b" % (device, number)
     left = MAPS_MOST_BYTES
     try:
-        with open(f"/proc/{process}/maps", "rb") as maps:  # noqa: PTH123 - a path costs as much
+        with open_maps(process) as maps:
             while left > 0 and (line := maps.readline(left)):
                 left -= len(line)
                 # A file's name may have these words, too.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kmem.common.processes import MAPS_MOST_BYTES, start_time
+from kmem.common.processes import MAPS_MOST_BYTES, open_maps, start_time
 from kmem.common.text import printable
 from kmem.live.images import Image, place_of, read_image
 from kmem.live.java_maps import ask_for_map, is_java
@@ -27,7 +27,7 @@ def read_mappings(process: int) -> list[Mapping]:
     """Mappings of files, by address; none if they may not be read."""
     found = []
     try:
-        with Path(f"/proc/{process}/maps").open("rb") as maps:
+        with open_maps(process) as maps:
             text = maps.read(MAPS_MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return []

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from kmem.common.processes import MAPS_MOST_BYTES, has_ended, is_mapped, start_time
+from kmem.common.processes import (
+    MAPS_MOST_BYTES,
+    has_ended,
+    is_mapped,
+    open_maps,
+    start_time,
+)
 from kmem.live.registry.file import CACHES_MOST, Registry
 from kmem.live.registry.layout import RegistryError, UnfinishedError
 from kmem.live.registry.owner import (
@@ -118,11 +124,12 @@ def why_no_folder(process: int) -> str | None:
 def on_libkmem() -> set[int]:
     """Processes that have the library loaded, as far as the reader may see them."""
     found = set()
-    for path in Path("/proc").glob("[0-9]*/maps"):
+    for path in Path("/proc").glob("[0-9]*"):
+        process = int(path.name)
         try:
-            with path.open("rb") as maps:
+            with open_maps(process) as maps:
                 if LIBRARY_FILE.search(maps.read(MAPS_MOST_BYTES)):
-                    found.add(int(path.parent.name))
+                    found.add(process)
         except OSError:
             continue
     return found

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kmem.common.processes import MAPS_MOST_BYTES, is_mapped, read_file, start_time
+from kmem.common.processes import MAPS_MOST_BYTES, is_mapped, open_maps, read_file, start_time
 from kmem.live.registry.layout import RegistryError
 
 NAMES_MOST = 1 << 15  # names looked at in a folder
@@ -155,7 +155,7 @@ def users_and_below() -> tuple[set[int], list[int]]:
 
 def mapped_registry(process: int) -> Path | None:
     """The way to the registry that a process has mapped, whatever file system it is on."""
-    with contextlib.suppress(OSError), Path(f"/proc/{process}/maps").open("rb") as maps:
+    with contextlib.suppress(OSError), open_maps(process) as maps:
         for found in MAPPED.finditer(maps.read(MAPS_MOST_BYTES)):
             if int(found[3]) == number_inside(process):
                 return Path(f"/proc/{process}/map_files/{found[1].decode()}-{found[2].decode()}")
