@@ -13,8 +13,8 @@ import signal
 import sys
 from typing import Any
 
-from textual._xterm_parser import XTermParser
-from textual.drivers.linux_driver import LinuxDriver
+# The parser's own module is private.
+from textual.drivers.linux_driver import LinuxDriver, XTermParser  # type: ignore[attr-defined]
 
 READ_BYTES = 4096
 WAIT_SECONDS = 0.1  # until the thread looks whether the application has ended
