@@ -804,6 +804,21 @@ def test_faults_of_the_reader_name_the_result(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["recording"]
 
 
+def test_a_stream_that_takes_no_trace_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "recording"
+    file.write_text(PERF, encoding="utf-8")
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [ROOT / "kmem", "import", file, "-o", "/dev/stdout"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    line = "kmem: import: /dev/stdout: cannot write: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, line)
+
+
 def test_results_may_have_names_of_any_bytes(tmp_path: Path) -> None:
     """Also where the reader, or Polars, has a fault to tell."""
     file, trace = tmp_path / "recording", Path(os.fsdecode(bytes(tmp_path) + b"/\xff.ktrace"))

@@ -34,10 +34,11 @@ def start_time(process: int) -> int | None:
         return None
 
 
-def state_of(process: int) -> str:
-    """The letter that ps shows for the state of a process; X if there is no such process."""
+def state_of(process: int, thread: int | None = None) -> str:
+    """The letter that ps shows for the state of a process, or of its thread; X if there is none."""
     try:
-        return read_file(process, "stat").rpartition(b")")[2].split()[0].decode()
+        text = read_file(process, f"task/{thread or process}/stat")
+        return text.rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
         return "X"
 
@@ -48,7 +49,7 @@ def living_threads(process: int) -> list[int]:
         threads = [int(name) for name in os.listdir(f"/proc/{process}/task")]  # noqa: PTH208
     except OSError:
         return []
-    return [thread for thread in threads if state_of(thread) not in "ZX"]
+    return [thread for thread in threads if state_of(process, thread) not in "ZX"]
 
 
 def has_ended(process: int) -> bool:
@@ -63,7 +64,7 @@ def open_maps(process: int) -> BufferedReader:
         return maps
     for thread in living_threads(process):
         with suppress(OSError):
-            others = open(f"/proc/{thread}/maps", "rb")  # noqa: PTH123, SIM115
+            others = open(f"/proc/{process}/task/{thread}/maps", "rb")  # noqa: PTH123, SIM115
             if others.peek(1):
                 maps.close()
                 return others

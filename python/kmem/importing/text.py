@@ -111,18 +111,18 @@ def place_for(out: Path) -> Iterator[Path]:
     What is written directly, as a pipe or the target of a link, gets the trace when it is whole:
     the reader has another standard output than this command, and may find no event.
     """
-    with whole(out) as place:
-        if place != out:
-            yield place
-            return
-        with TemporaryDirectory(prefix="kmem-") as folder:
-            beside = Path(folder) / "trace"
-            yield beside
-            try:
+    try:
+        with whole(out) as place:
+            if place != out:
+                yield place
+                return
+            with TemporaryDirectory(prefix="kmem-") as folder:
+                beside = Path(folder) / "trace"
+                yield beside
                 with beside.open("rb") as trace, out.open("wb") as file:
                     shutil.copyfileobj(trace, file)
-            except OSError as error:
-                raise KmemError(f"import: {out}: cannot write: {error.strerror}") from None
+    except OSError as error:
+        raise KmemError(f"import: {out}: cannot write: {error.strerror}") from None
 
 
 def import_text(file: Path, out: Path, cpus: int, page_bytes: int) -> None:
