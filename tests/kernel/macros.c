@@ -210,7 +210,7 @@ static char *name_or_null(bool is_kept)
         return_ptr(name);
 }
 
-/* Scopes end by return, break and goto, and inner ones first. */
+/* Scopes end by return, by break and behind their last statement. */
 static void check_cleanup(void)
 {
         unsigned int one = 1, ten = 10;
