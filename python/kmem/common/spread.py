@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from kmem.common.errors import KmemError
+from kmem.common.signals import killed_by_errors
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -77,11 +78,8 @@ class Here:
     def run(
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
     ) -> Finished:
-        # Under the lock, so that no program begins behind the back of stop().
-        with self.lock:
-            if self.stopped:
-                raise KmemError(STOPPED)
-            process = subprocess.Popen(
+        with killed_by_errors(
+            lambda: subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -89,13 +87,14 @@ class Here:
                 errors="replace",  # names of files are bytes
                 env=environment,
             )
-            self.running.add(process)
-        with process:
+        ) as process:
+            # Under the lock, so that no program goes on behind the back of stop().
+            with self.lock:
+                if self.stopped:
+                    raise KmemError(STOPPED)
+                self.running.add(process)
             try:
                 output, messages = process.communicate()
-            except BaseException:
-                process.kill()
-                raise
             finally:
                 with self.lock:
                     self.running.discard(process)

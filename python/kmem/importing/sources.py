@@ -22,6 +22,7 @@ from threading import Thread
 from typing import IO, Any
 
 from kmem.common.errors import KmemError
+from kmem.common.signals import killed_by_errors
 
 PIECE = 1 << 20  # bytes
 MAGIC_BYTES = 16
@@ -127,19 +128,18 @@ def converted(
             f"import: {file}: only {name} reads it; expected that program (Debian: {package}), or"
             " the text that it prints"
         )
-    with subprocess.Popen(
-        [program, *words], stdin=packed, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    command = [program, *words]
+    with killed_by_errors(
+        lambda: subprocess.Popen(
+            command, stdin=packed, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
     ) as running:
         assert running.stdout is not None and running.stderr is not None
         said: list[bytes] = []
         errors = running.stderr
         thread = Thread(target=lambda: said.extend(errors), daemon=True)
         thread.start()
-        try:
-            yield running.stdout
-        except BaseException:
-            running.kill()
-            raise
+        yield running.stdout
         running.stdout.close()
         running.wait()
         thread.join()

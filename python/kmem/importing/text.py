@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from kmem.common.errors import KmemError, say
 from kmem.common.files import whole, why_not_written
+from kmem.common.signals import killed_by_errors
 from kmem.common.tree import BUILD, build
 from kmem.importing.sources import opened
 from kmem.importing.without_events import why_no_events
@@ -59,20 +60,18 @@ def watch(tool: subprocess.Popen[str], text: IO[bytes]) -> None:
 
 def run_tool(out: Path, place: Path, words: list[str], text: IO[bytes]) -> dict[str, Any]:
     """The tool's figures. Its output is a line, so it never waits for a reader."""
-    with subprocess.Popen(
-        [TOOL, place, *words],
-        stdin=text,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",  # names of files are bytes
+    with killed_by_errors(
+        lambda: subprocess.Popen(
+            [TOOL, place, *words],
+            stdin=text,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",  # names of files are bytes
+        )
     ) as tool:
-        try:
-            watch(tool, text)
-            output, errors = tool.communicate()
-        except BaseException:
-            tool.kill()  # a signal to this command alone has not reached it
-            raise
+        watch(tool, text)
+        output, errors = tool.communicate()
     if tool.returncode != 0:
         lines = errors.splitlines() or [f"the reader ended with status {tool.returncode}"]
         raise KmemError(lines[-1].removeprefix("kmem: ").replace(str(place), str(out)))

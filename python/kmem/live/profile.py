@@ -15,7 +15,7 @@ import typer
 
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.processes import command_line
-from kmem.common.signals import end_as_by_ctrl_c, handle
+from kmem.common.signals import end_as_by_ctrl_c, signals_kept
 from kmem.common.sizes import INTERVAL_LEAST, INTERVAL_MOST
 from kmem.live import pace
 from kmem.live.ages import ages_of, thread_rows
@@ -58,24 +58,6 @@ def only_one(registry: Registry) -> Iterator[None]:
         raise taken from None
     finally:
         profiled.discard(process)
-
-
-@contextlib.contextmanager
-def signals_kept() -> Iterator[list[int]]:
-    """Collect the signals that would end the command.
-
-    A closed terminal sends more than one, and people press Ctrl-C twice. The second signal must not
-    interrupt the orderly end that the first began, or the program would stay under sampling.
-    """
-    kept: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    try:
-        handle(lambda number, _: kept.append(number), *numbers)
-        yield kept
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)
 
 
 def wait(

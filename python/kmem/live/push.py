@@ -27,8 +27,8 @@ from pathlib import Path
 import typer
 
 from kmem.common.errors import BadUsage, KmemError, SayOnce
-from kmem.common.signals import end_as_by_ctrl_c
-from kmem.live.profile import check_interval, signals_kept, take
+from kmem.common.signals import end_as_by_ctrl_c, signals_kept
+from kmem.live.profile import check_interval, take
 from kmem.live.profile_files import TYPES, Profile, pprof_of
 from kmem.live.receivers import Poster
 from kmem.live.registry.find import open_process

@@ -11,13 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kmem.common.signals import signals_kept
 from kmem.explain.process.figures import Process
 from kmem.explain.process.shares import Explained
 from kmem.explain.table import Figure
 from kmem.live.ages import Ages, ages_of
 from kmem.live.living import read_living
 from kmem.live.pprof import Row
-from kmem.live.profile import signals_kept, take
+from kmem.live.profile import take
 from kmem.live.registry.file import Registry
 from kmem.live.sites import top_sites
 from kmem.live.stacks import Counts, read_names, read_stacks
