@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Places of code in files, by /proc/self/maps (code_map.h). */
+/* Places of code in files, by the process's maps (code_map.h). */
 #define _GNU_SOURCE
 #include "machine/code_map.h"
 
@@ -149,7 +149,7 @@ static void note_line(struct code_map *map, const char *line)
 static void read_maps(struct code_map *map)
 {
         size_t used = 0;
-        long file = file_open("/proc/self/maps");
+        long file = file_open_own("maps");
         long got;
 
         map->objects = map->parts = map->paths_used = 0;
@@ -254,13 +254,13 @@ static void find_id(const char *notes, size_t bytes, char id[ID_TEXT_BYTES])
         }
 }
 
-/* Without the right to open /proc/self/mem, as after a change of rights, there is no id. */
+/* Without the right to open mem, as after a change of rights, there is no id. */
 static void read_id(struct code_map *map, struct object *object)
 {
         ElfW(Phdr) *header = map->header;
         ElfW(Ehdr) start;
         uintptr_t base = 0;
-        long memory = file_open("/proc/self/mem");
+        long memory = file_open_own("mem");
         uint32_t count = 0;
         bool has_base = false;
 

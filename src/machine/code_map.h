@@ -4,8 +4,8 @@
  * build id where a text names the file first. `kmem symbolize` makes functions and lines of them.
  *
  * A report may be made in the middle of anything, also in a signal's handler and beside a thread
- * that holds the dynamic linker's lock. So places come from /proc/self/maps and build ids through
- * /proc/self/mem, by system calls and in memory of their own alone:
+ * that holds the dynamic linker's lock. So places come from /proc/thread-self/maps and build ids through
+ * /proc/thread-self/mem, by system calls and in memory of their own alone:
  *
  * CODE-1  the map has a single user at a time; code_map_take() gives it, code_map_drop() ends that;
  * CODE-2  memory of libraries is read by the kernel, as a thread may unload any of them meanwhile;

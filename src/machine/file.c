@@ -3,14 +3,28 @@
 #define _GNU_SOURCE
 #include "machine/file.h"
 
+#include "lang/text.h"
 #include "machine/syscall.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
 
-long file_open(const char *path)
+static long open_to_read(const char *path)
 {
         return system_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC);
+}
+
+long file_open_own(const char *name)
+{
+        char path[32];
+        long file;
+
+        text_print(path, sizeof(path), "/proc/thread-self/%s", name);
+        file = open_to_read(path);
+        if (!system_call_failed(file))
+                return file;
+        text_print(path, sizeof(path), "/proc/self/%s", name);
+        return open_to_read(path);
 }
 
 long file_next(long file, char *text, size_t bytes)
@@ -25,7 +39,7 @@ void file_close(long file)
 
 int file_read_all(const char *path, char *text, size_t bytes, size_t *used)
 {
-        long descriptor = system_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC);
+        long descriptor = open_to_read(path);
         long got = descriptor;
 
         *used = 0;

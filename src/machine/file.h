@@ -18,8 +18,14 @@ KMEM_HIDDEN int file_read_all(const char *path, char *text, size_t bytes, size_t
 /* Reads a small file whole; the text ends in a zero byte. False if there is none. */
 KMEM_HIDDEN bool file_read(const char *path, char *text, size_t bytes);
 
-/* A file to be read piece by piece: a descriptor, or less than 0; bytes read, or less than 0. */
-KMEM_HIDDEN long file_open(const char *path);
+/*
+ * A file of the process in /proc, to be read piece by piece: a descriptor, or less than 0. It is opened
+ * through the calling thread, because the process's own folder is its first thread's, whose maps, mem
+ * and statm are empty once that has ended. A sandbox may have a rule for the process's folder alone, which
+ * serves then.
+ */
+KMEM_HIDDEN long file_open_own(const char *name);
+/* Bytes read, or less than 0. */
 KMEM_HIDDEN long file_next(long file, char *text, size_t bytes);
 KMEM_HIDDEN void file_close(long file);
 

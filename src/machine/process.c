@@ -254,11 +254,16 @@ size_t system_lock_limit(void)
 
 size_t system_mapped_bytes(void)
 {
-        char text[128];
+        char text[128] = "";
         const char *number = text;
-        int64_t pages =
-                file_read("/proc/self/statm", text, sizeof(text)) ? number_next(&number) : 0;
+        long file = file_open_own("statm");
+        int64_t pages;
 
+        if (file < 0)
+                return 0;
+        file_next(file, text, sizeof(text) - 1);
+        file_close(file);
+        pages = number_next(&number);
         return pages > 0 ? (size_t)pages * system_page_bytes() : 0;
 }
 

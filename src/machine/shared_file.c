@@ -109,26 +109,20 @@ static long error_of(long result)
 }
 
 /* Copies a file to a path; on an error the copy ends where writing stopped. Its buffer is for no other call's stack. */
-static KMEM_NOINLINE long copy(const char *from, const char *to)
+static KMEM_NOINLINE long copy(long from, const char *to)
 {
-        long source = open_file(from, O_RDONLY);
-        long target;
-        long error = error_of(source);
+        /* O_NONBLOCK: opening a FIFO that lies there would wait for a reader. */
+        long target = open_file(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK);
+        long error = error_of(target);
 
         if (error)
                 return error;
-        /* O_NONBLOCK: opening a FIFO that lies there would wait for a reader. */
-        target = open_file(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK);
-        error = error_of(target);
-        if (!error) {
-                error = copy_into(source, target);
-                system_call(SYS_close, target, 0, 0);
-        }
-        system_call(SYS_close, source, 0, 0);
+        error = copy_into(from, target);
+        system_call(SYS_close, target, 0, 0);
         return error;
 }
 
-int shared_file_copy(const char *from, const char *to)
+int shared_file_copy(long from, const char *to)
 {
         char beside[512];
         long error;

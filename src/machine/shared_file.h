@@ -31,10 +31,10 @@ KMEM_HIDDEN void *shared_file_map(const char *path, uint64_t offset, size_t byte
 KMEM_HIDDEN long shared_file_take_space(long file, uint64_t offset, size_t bytes);
 
 /*
- * Makes @to a copy of @from, which may be a file of the kernel. Returns 0 or an errno; then @to
+ * Makes @to a copy of what is left of the open file @from, which may be a file of the kernel. Returns 0 or an errno; then @to
  * stays as it was before, also on a full disk. Threads may copy to one place at once: the copy that
  * is ready last stays.
  */
-KMEM_HIDDEN int shared_file_copy(const char *from, const char *to);
+KMEM_HIDDEN int shared_file_copy(long from, const char *to);
 
 #endif

@@ -300,9 +300,13 @@ void record_start(void)
 void record_maps(void)
 {
         char path[sizeof(options.record) + 16];
+        long maps = file_open_own("maps");
 
+        if (maps < 0)
+                return;
         if (text_print(path, sizeof(path), "%s.maps.%u", options.record, process) < sizeof(path))
-                shared_file_copy("/proc/self/maps", path);
+                shared_file_copy(maps, path);
+        file_close(maps);
 }
 
 bool record_lock_free(void)

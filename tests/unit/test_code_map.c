@@ -15,6 +15,7 @@
 
 #include <elf.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -467,20 +468,59 @@ static void wrong_calls(void **state)
         check(count_of(result.output, "/test_code_map+0x") >= 4);
 }
 
+static void *look_alone(void *first)
+{
+        struct file file = file_with_id("alone");
+        char *start = load(&file, 1);
+        struct code_map *map;
+
+        check_equal(pthread_join(*(pthread_t *)first, NULL), 0);
+        map = code_map_take();
+        check_text(map, start + PAGE_SIZE + 8, "%s+0x1008 (BuildId: 0102abcdef)", file.path);
+        code_map_drop(map);
+        check(system_mapped_bytes() > PAGE_SIZE);
+        exit(0);
+}
+
+static void child_first_thread_ended(void)
+{
+        static pthread_t first;
+        pthread_t thread;
+
+        first = pthread_self();
+        check_equal(pthread_create(&thread, NULL, look_alone, &first), 0);
+        pthread_exit(NULL);
+}
+
+/* The kernel shows nothing of such a process under /proc/self. */
+static void first_thread_ended(void **state)
+{
+        (void)state;
+        child_passes("first_thread_ended", NULL);
+}
+
 int main(int argc, char **argv)
 {
         static const struct child_case children[] = {
                 {"wrong_call", child_wrong_call},
                 {"refused", child_refused},
                 {"two_reports", child_two_reports},
+                {"first_thread_ended", child_first_thread_ended},
         };
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(own_code),     cmocka_unit_test(edges),
-                cmocka_unit_test(ids),          cmocka_unit_test(wrong_notes),
-                cmocka_unit_test(loaded_twice), cmocka_unit_test(controls_in_names),
-                cmocka_unit_test(without_end),  cmocka_unit_test(parts_without_end),
-                cmocka_unit_test(single_user),  cmocka_unit_test(marked_text),
-                cmocka_unit_test(cut_text),     cmocka_unit_test(wrong_calls),
+                cmocka_unit_test(own_code),
+                cmocka_unit_test(edges),
+                cmocka_unit_test(ids),
+                cmocka_unit_test(wrong_notes),
+                cmocka_unit_test(loaded_twice),
+                cmocka_unit_test(controls_in_names),
+                cmocka_unit_test(without_end),
+                cmocka_unit_test(parts_without_end),
+                cmocka_unit_test(single_user),
+                cmocka_unit_test(marked_text),
+                cmocka_unit_test(cut_text),
+                cmocka_unit_test(wrong_calls),
+                cmocka_unit_test(first_thread_ended),
         };
 
         child_main(argc, argv, children, array_size(children));

@@ -10,6 +10,7 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,17 @@ static void test_later_part_goes_to_no_other_file(void **state)
 }
 
 /* A file that cannot be written whole replaces nothing, and a limit of files is no signal. */
+static int copy_of(const char *from, const char *to)
+{
+        int source = open(from, O_RDONLY | O_CLOEXEC);
+        int error;
+
+        check(source >= 0);
+        error = shared_file_copy(source, to);
+        close(source);
+        return error;
+}
+
 static void copied(void)
 {
         char folder[] = "/tmp/kmem-shared-XXXXXX";
@@ -137,14 +149,14 @@ static void copied(void)
                 check_equal(fclose(file), 0);
                 if (round)
                         check_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-                check_equal(shared_file_copy(from, to), round ? EFBIG : 0);
+                check_equal(copy_of(from, to), round ? EFBIG : 0);
         }
         file = fopen(to, "r");
         check(file && fread(text, 1, sizeof(text), file) == 10 * strlen("words "));
         fclose(file);
         check(access(beside, F_OK) != 0);
-        check_equal(shared_file_copy("/nonexistent/from", to), ENOENT);
-        check_equal(shared_file_copy(from, "/nonexistent/to"), ENOENT);
+        check_equal(copy_of("/", to), EISDIR);
+        check_equal(copy_of(from, "/nonexistent/to"), ENOENT);
         check(unlink(from) == 0 && unlink(to) == 0 && rmdir(folder) == 0);
 }
 
@@ -160,7 +172,7 @@ static void *copy_often(void *argument)
         const struct copying *copying = argument;
 
         for (unsigned int i = 0; i < COPIES; i++)
-                check_equal(shared_file_copy(copying->from, copying->to), 0);
+                check_equal(copy_of(copying->from, copying->to), 0);
         return NULL;
 }
 
@@ -181,7 +193,7 @@ static void test_copied_by_two_threads(void **state)
         for (unsigned int i = 0; i < WORDS; i++)
                 fputs("word", file);
         assert_int_equal(fclose(file), 0);
-        assert_int_equal(shared_file_copy(copying.from, copying.to), 0);
+        assert_int_equal(copy_of(copying.from, copying.to), 0);
         for (unsigned int i = 0; i < 2; i++)
                 assert_int_equal(pthread_create(&threads[i], NULL, copy_often, &copying), 0);
         for (unsigned int i = 0; i < COPIES; i++) {
