@@ -119,7 +119,7 @@ static void *alloc_pages_of_class(size_t size, gfp_t flags)
         return accounted_large_alloc(size, PAGE_SIZE, flags);
 }
 
-/* @flags: __GFP_ZERO, and __GFP_NOFAIL, which keeps option failslab from refusing. */
+/* @flags: __GFP_ZERO, and for option failslab __GFP_NOFAIL and __GFP_NOWARN; others have no effect. */
 static void *alloc_by_size(enum class_table table, size_t size, gfp_t flags)
 {
         struct kmem_cache *cache;
@@ -236,8 +236,8 @@ static void *alloc_accounted(size_t size, gfp_t flags)
         bool refused;
         void *object;
 
-        if (!group_current())
-                return alloc_by_size(CLASS_KMALLOC, size, flags & (__GFP_ZERO | __GFP_NOFAIL));
+        if (!wants_account(flags))
+                return alloc_by_size(CLASS_KMALLOC, size, flags & ~__GFP_ACCOUNT);
         if (size > class_bytes_max())
                 return accounted_large_alloc(size, PAGE_SIZE, flags);
         cache = class_cache_accounted(size);

@@ -149,8 +149,8 @@ KMEM_HIDDEN void *block_alloc(enum class_table table, size_t size, bool zero, co
 /* A block aligned to @align, a power of two; flags: __GFP_ACCOUNT. NULL without memory. */
 KMEM_HIDDEN void *block_alloc_aligned(size_t size, size_t align, gfp_t flags, const void *site);
 /*
- * A block for kmalloc with __GFP_ACCOUNT. If the thread has a group, the block is charged to it and
- * comes from kmalloc-cg-N (S11-07).
+ * A block for kmalloc with all its flags. With __GFP_ACCOUNT, and if the thread has a group, the block
+ * is charged to it and comes from kmalloc-cg-N (S11-07).
  */
 KMEM_HIDDEN void *block_alloc_accounted(size_t size, gfp_t flags, const void *site);
 /* Usable bytes; 0 if no block starts there, or a hardened block of size 0. */

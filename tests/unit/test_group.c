@@ -17,6 +17,7 @@
 
 #include "account/group.h"
 #include "lang/atomic.h"
+#include "lang/bits.h"
 #include "kmem.h"
 #include "filter.h"
 #include "random.h"
@@ -1165,6 +1166,37 @@ static void test_resize_charges_the_thread(void **state)
         assert_int_equal(kmem_group_destroy(second), 0);
 }
 
+/*
+ * A thread's group is charged for none of its requests without __GFP_ACCOUNT, whatever other flags they have. So many
+ * that some of each kind take the slow path.
+ */
+static void test_only_accounted_requests_are_charged(void **state)
+{
+        static const gfp_t flags[] = {0, __GFP_NOFAIL, __GFP_NOWARN, __GFP_ZERO};
+        struct kmem_group *group = make_group("small", NULL, 4096);
+        static void *blocks[2000];
+
+        (void)state;
+        kmem_group_set(group);
+        for (size_t i = 0; i < array_size(flags); i++) {
+                for (size_t j = 0; j < array_size(blocks); j++) {
+                        size_t size = j % 100 ? 64 : 100000;
+
+                        blocks[j] = kmalloc(size, GFP_KERNEL | flags[i]);
+                        assert_non_null(blocks[j]);
+                        if (j % 2)
+                                blocks[j] = krealloc(blocks[j], 2 * size, GFP_KERNEL | flags[i]);
+                        assert_non_null(blocks[j]);
+                }
+                assert_int_equal(stats_of(group).peak, 0);
+                assert_int_equal(stats_of(group).refusals, 0);
+                for (size_t j = 0; j < array_size(blocks); j++)
+                        kfree(blocks[j]);
+        }
+        kmem_group_set(NULL);
+        assert_int_equal(kmem_group_destroy(group), 0);
+}
+
 /* INV-6: the pair that was in use is closed, and no slow path that still knows it puts a sheaf there. */
 static void test_closed_pair_stays(void **state)
 {
@@ -1339,6 +1371,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_process_limit),
                 cmocka_unit_test(test_refused_once),
                 cmocka_unit_test(test_resize_charges_the_thread),
+                cmocka_unit_test(test_only_accounted_requests_are_charged),
                 cmocka_unit_test(test_index_again),
                 cmocka_unit_test(test_strangers_in_bulk),
                 cmocka_unit_test(test_ignored_size),
