@@ -35,6 +35,12 @@ static KMEM_COLD void *kmalloc_failed(size_t size, gfp_t flags)
         return NULL;
 }
 
+/* Flags that the heap has to see, beside __GFP_ZERO: whom to charge, and what option failslab may do. */
+static bool heap_needs_flags(gfp_t flags)
+{
+        return unlikely(flags & (__GFP_ACCOUNT | __GFP_NOFAIL | __GFP_NOWARN));
+}
+
 static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
 {
         void *block;
@@ -43,10 +49,9 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
                 return ZERO_SIZE_PTR;
         if (size > KMALLOC_MAX_SIZE)
                 return kmalloc_failed(size, flags);
-        block = unlikely(flags & (__GFP_ACCOUNT | __GFP_NOFAIL))
-                        ? owner_block_alloc_accounted(size, flags, CALL_SITE)
-                        : owner_block_alloc(CLASS_KMALLOC, size, (flags & __GFP_ZERO) != 0,
-                                            CALL_SITE);
+        block = heap_needs_flags(flags) ? owner_block_alloc_accounted(size, flags, CALL_SITE)
+                                        : owner_block_alloc(CLASS_KMALLOC, size,
+                                                            (flags & __GFP_ZERO) != 0, CALL_SITE);
         return likely(block) ? block : kmalloc_failed(size, flags);
 }
 
@@ -169,7 +174,7 @@ KMEM_PUBLIC void *krealloc(const void *old_block, size_t size, gfp_t flags)
 
                 if (size <= KMALLOC_MAX_SIZE)
                         resized =
-                                unlikely(flags & (__GFP_ACCOUNT | __GFP_NOFAIL))
+                                heap_needs_flags(flags)
                                         ? block_resize_accounted(block, old, size, flags, CALL_SITE)
                                         : block_resize(CLASS_KMALLOC, block, old, size, CALL_SITE);
                 if (!resized)

@@ -143,6 +143,22 @@ static void child_kmalloc(void)
         kfree(kmalloc(100000, GFP_KERNEL));
 }
 
+/* For a test that its requests, which want no line, have none. */
+static void child_no_warning(void)
+{
+        void *block = kmalloc(16, GFP_KERNEL);
+
+        make_caches();
+        for (unsigned int i = 0; i < 3; i++) {
+                check(!kmalloc(64, GFP_KERNEL | __GFP_NOWARN));
+                check(!kzalloc(64, GFP_KERNEL | __GFP_NOWARN));
+                check(!kmalloc_node(64, GFP_KERNEL | __GFP_NOWARN, 0));
+                check(!krealloc(block, 64, GFP_KERNEL | __GFP_NOWARN));
+                check(!kmem_cache_alloc(marked, GFP_KERNEL | __GFP_NOWARN));
+        }
+        kfree(block);
+}
+
 static void test_rules(void **state)
 {
         child_passes("no_rule", "marked.debug=A");
@@ -172,6 +188,15 @@ static void test_kmalloc(void **state)
         child_passes("kmalloc", "engine=slab,kmalloc-64.debug=A,failslab=1:100");
 }
 
+static void test_no_warning(void **state)
+{
+        static struct child_result result;
+
+        child_run("no_warning", "marked.debug=A,kmalloc-64.debug=A,failslab=1:100", &result);
+        assert_int_equal(result.status, 0);
+        assert_string_equal(result.output, "");
+}
+
 static void test_wrong(void **state)
 {
         static const char *const wrong[] = {
@@ -195,11 +220,11 @@ int main(int argc, char **argv)
                 {"space", child_space},
                 {"probability", child_probability},
                 {"kmalloc", child_kmalloc},
+                {"no_warning", child_no_warning},
         };
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_rules),
-                cmocka_unit_test(test_engines),
-                cmocka_unit_test(test_kmalloc),
+                cmocka_unit_test(test_rules),   cmocka_unit_test(test_engines),
+                cmocka_unit_test(test_kmalloc), cmocka_unit_test(test_no_warning),
                 cmocka_unit_test(test_wrong),
         };
 
