@@ -13,6 +13,10 @@
 #ifndef KMEM_HPP
 #define KMEM_HPP
 
+#if __cplusplus < 201703L
+#error "kmem.hpp is for C++17 and later: compile with -std=c++17"
+#endif
+
 #include "kmem-inline.h"
 
 #include <cerrno>

@@ -183,6 +183,18 @@ def test_cache_of_qualified_objects(qualifier: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["gcc", "clang"])
+def test_older_standard(family: str, tmp_path: Path) -> None:
+    """The first error names the standard; those behind it are about parts that it lacks."""
+    (tmp_path / "main.cpp").write_text("#include <kmem.hpp>\nint main() {}\n")
+    command: list[str | Path] = [compiler_for(family, "main.cpp"), "-std=c++14", "-I", INCLUDE]
+    command += ["-fsyntax-only", tmp_path / "main.cpp"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    errors = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert "compile with -std=c++17" in errors[0]
+
+
+@pytest.mark.parametrize("family", ["gcc", "clang"])
 def test_hidden_libraries_share_caches(family: str, tmp_path: Path) -> None:
     """A list that one library fills and the other clears."""
     hidden = ("-O2", "-fvisibility=hidden", "-fvisibility-inlines-hidden")
