@@ -389,6 +389,44 @@ def test_small_hunt_goes_on_and_repeats_points(tmp_path: Path) -> None:
     assert json.loads(file.read_text()) == three
 
 
+def test_points_of_a_file_are_not_lost(tmp_path: Path) -> None:
+    """Another hunt does not write over them, and one with fewer points only reports those."""
+    file = tmp_path / "hunt.json"
+    first = hunt("--points", "3", "--seed", "7", *TINY, "--output", file)
+    assert first.returncode == 0, first.stderr
+    before = file.read_text()
+    fewer = hunt("--points", "1", *TINY, "--output", file)
+    assert fewer.returncode == 0 and "1 points: time" in fewer.stdout
+    for left, arguments in (
+        (3, ("--replay", "threads=1 lives=stack")),
+        (2, ("--points", "1", "--search", "1")),
+    ):
+        other = hunt(*arguments, *TINY, "--output", file)
+        assert (other.returncode, other.stdout) == (2, ""), other.stderr
+        assert other.stderr.splitlines()[-1] == (
+            f"kmem: bench hunt: --output {file}: holds {left} points that are not of this hunt;"
+            " expected a new file"
+        )
+    assert file.read_text() == before
+
+
+def test_figures_of_other_code_do_not_come_into_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "hunt.json"
+    first = hunt("--points", "1", "--seed", "7", *TINY, "--output", file)
+    assert first.returncode == 0, first.stderr
+    document = json.loads(file.read_text())
+    hardened = hunt(
+        *("--points", "2", *TINY, "--output", file),
+        environment={"KMEM_OPTIONS": "protect=hardened"},
+    )
+    assert (hardened.returncode, hardened.stdout) == (2, "")
+    assert "a hunt with options none; expected protect=hardened, or a new" in hardened.stderr
+    file.write_text(json.dumps(document | {"commit": "0123abc"}))
+    other = hunt("--points", "2", *TINY, "--output", file)
+    assert (other.returncode, other.stdout) == (2, "")
+    assert f"a hunt with commit 0123abc; expected {document['commit']}, or a" in other.stderr
+
+
 def test_search_proposes_points(tmp_path: Path) -> None:
     file = tmp_path / "hunt.json"
     done = hunt("--points", "1", "--search", "2", "--goal", "time", *TINY, "--output", file)

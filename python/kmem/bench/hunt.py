@@ -113,12 +113,15 @@ class Hunter:
     output: Path | None
     console: Console
     earlier: dict[str, Found] = field(default_factory=dict)  # by words without scale
+    taken: set[str] = field(default_factory=set)  # words of `earlier` that are in the hunt
     search: "Search | None" = None
 
     def measure(self, words: str, total: int) -> Point:
         number = len(self.hunt.points) + 1
         found = self.earlier.get(without_scale(words))
+        is_new = found is None
         if found is None:
+            self.keep_earlier()
             with self.console.status("measuring") as status:
                 found = measure(
                     self.folder,
@@ -129,11 +132,22 @@ class Hunter:
                     self.hunt.seed + number,
                     lambda what: status.update(f"point {number} of {total}: {what}"),
                 )
+        else:
+            self.taken.add(without_scale(words))
         point = as_ratios(number, found)
         self.hunt.points.append(point)
         self.console.print(f"{number} of {total}: {told(point)}", soft_wrap=True)
-        self.write()
+        if is_new:  # the file holds the others, and those that come after this one
+            self.write()
         return point
+
+    def keep_earlier(self) -> None:
+        """Refuse to measure a point while the file has points that it would lose by that."""
+        if left := len(self.earlier.keys() - self.taken):
+            raise BadUsage(
+                f"bench hunt: --output {self.output}: holds {left} points that are not of this"
+                " hunt; expected a new file"
+            )
 
     def write(self) -> None:
         if self.output is not None:
@@ -182,7 +196,10 @@ def go_on(
         return fresh, {}
     document = read_result(wanted.output, "--output")
     document["peers"] = sorted({*document["allocators"], *document["missing"]} - {OURS})
+    # The file has a single commit and single options for all of its points.
     asked: dict[str, object] = {
+        "commit": commit(),
+        "options": os.environ.get("KMEM_OPTIONS", ""),
         "rounds": wanted.rounds,
         "run_seconds": wanted.seconds,
         "threads": list(threads),
@@ -191,10 +208,11 @@ def go_on(
     if wanted.seed is not None:
         asked["seed"] = wanted.seed
     for name, value in asked.items():
-        if document[name] != value:
+        held = document.get(name)
+        if held != value:
             raise BadUsage(
                 f"bench hunt: --output {wanted.output}: holds a hunt with {name}"
-                f" {document[name]}; expected {value}, or a new file"
+                f" {held or 'none'}; expected {value or 'none'}, or a new file"
             )
     found = [Found.read(point) for point in document["points"]]
     return document["seed"], {without_scale(point.words): point for point in found}
