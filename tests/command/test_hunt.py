@@ -484,3 +484,46 @@ def test_file_that_is_no_result(text: str, tmp_path: Path) -> None:
     done = hunt("--replay", f"{file}:1")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"kmem: bench hunt: --replay {file}: expected a result of bench hunt\n"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"words": 5},
+        {"seconds": [1]},
+        {"seconds": {"libkmem": ["a"], "glibc": ["b"]}},
+        {"seconds": {"libkmem": [1.0], "glibc": [1.0, 2.0]}},
+        {"seconds": {"libkmem": [], "glibc": []}},
+        {"cpu_seconds": {"glibc": [1.0]}},
+        {"peak_bytes": {"libkmem": [0], "glibc": [1]}},
+        {"line_ns": ["a"]},
+        {"failures": {"glibc": 1}},
+    ],
+)
+def test_a_changed_point_is_no_result(changed: dict[str, Any], tmp_path: Path) -> None:
+    """A file that somebody edited ends in a line, before anything is measured."""
+    one = {"libkmem": [1.0], "glibc": [1.0]}
+    point = asdict(found("lives=stack scale=0.001", one, one))
+    hunt_of_it = {
+        **{"seed": 1, "rounds": 1, "run_seconds": 0.005, "threads": [1, 3]},
+        **{"allocators": {"libkmem": "commit abc", "glibc": "2.36"}, "missing": {}},
+    }
+    Found.read(point)
+    file = tmp_path / "file"
+    file.write_text(json.dumps(hunt_of_it | {"points": [point | changed]}))
+    done = hunt("--output", file, *TINY)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"kmem: bench hunt: --output {file}: expected a result of bench hunt\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", "x"), ("seed", -3), ("allocators", None)])
+def test_a_changed_hunt_is_no_result(name: str, value: object, tmp_path: Path) -> None:
+    whole = {
+        **{"seed": 1, "rounds": 1, "run_seconds": 0.005, "threads": [1, 3], "points": []},
+        **{"allocators": {"libkmem": "commit abc", "glibc": "2.36"}, "missing": {}},
+    }
+    file = tmp_path / "file"
+    file.write_text(json.dumps(whole | {name: value}))
+    done = hunt("--output", file, *TINY)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"kmem: bench hunt: --output {file}: expected a result of bench hunt\n"

@@ -74,7 +74,10 @@ def read_result(file: Path, option: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(read_text(file, f"bench hunt: {option}"))
         [Found.read(point) for point in document["points"]]
         [document[name] for name in RESULT]
-    except (ValueError, KeyError, TypeError):
+        valid = document["seed"] >= 0 and dict(document["allocators"]) | dict(document["missing"])
+        if not valid:
+            raise ValueError("expected a seed and allocators")
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise KmemError(f"bench hunt: {option} {file}: expected a result of bench hunt") from None
     return document
 
@@ -96,7 +99,9 @@ def read_replay(text: str) -> list[str]:
     points = read_result(Path(file), "--replay")["points"]
     if not 1 <= int(number) <= len(points):
         raise BadUsage(f"bench hunt: --replay {text}: {file} has points 1 to {len(points)}")
-    return [points[int(number) - 1]["words"]]
+    words: str = points[int(number) - 1]["words"]
+    check_words(words)
+    return [words]
 
 
 def without_scale(words: str) -> str:

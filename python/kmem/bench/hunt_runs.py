@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """A point of `kmem bench hunt` on each allocator: how much work it is, and its figures."""
 
+import math
 import os
 import subprocess
 from collections.abc import Sequence
@@ -44,8 +45,24 @@ class Found:
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> "Found":
+        """A point of a result file. Any usual error says that it is none."""
         names = [name for name in cls.__dataclass_fields__ if name in document]
-        return cls(**{name: document[name] for name in names})
+        found = cls(**{name: document[name] for name in names})
+        if not (isinstance(document["words"], str) and found.has_figures()):
+            raise ValueError("expected a point")
+        return found
+
+    def has_figures(self) -> bool:
+        """Whether all figures are of the same allocators and rounds, and are above zero."""
+        by_name = (self.seconds, self.cpu_seconds, self.peak_bytes)
+        rounds = [values for figures in by_name for values in figures.values()]
+        return (
+            all(figures.keys() == self.seconds.keys() for figures in by_name)
+            and all(0 < len(values) == len(rounds[0]) for values in rounds)
+            and all(0 < value < math.inf for values in [*rounds, self.line_ns] for value in values)
+            and self.disturbed_rounds >= 0
+            and all(isinstance(why, str) for why in self.failures.values())
+        )
 
 
 def line_ns() -> list[float]:
