@@ -2,12 +2,16 @@
 """`kmem bench idle`: columns, medians, failed runs, and the command itself."""
 
 import json
+import os
+import signal
 import subprocess
+import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
-from kmem_command import kmem
+from kmem_command import KMEM, kmem
 
 from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator
 from kmem.bench.idle import PROGRAM, Column, Load, Results, as_rows, columns, loads, measure
@@ -58,6 +62,37 @@ def test_medians_of_rounds() -> None:
     results = Results({("a", "glibc"): [{"full": 3}, {"full": 1}, {"full": 2}]})
     assert results.median("a", "glibc", "full") == 2
     assert results.median("a", "other", "full") is None
+
+
+def naps(nap: str) -> list[Path]:
+    """The processes whose last look is so many milliseconds after the first."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if f"later={nap}".encode() in file.read_bytes().split(b"\0"):
+                found.append(file)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ended_command_leaves_no_sleeper(number: signal.Signals, tmp_path: Path) -> None:
+    """It does not wait for the end of their sleep, either."""
+    nap = f"{100_000 + os.getpid() % 100_000}"
+    process = subprocess.Popen(
+        [KMEM, "bench", "idle", "--peers", "glibc", "--seconds", str(int(nap) / 1000 + 1)],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 90
+    while len(naps(nap)) < 2:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stdout) == (130, "") and "Traceback" not in stderr
+    assert naps(nap) == [] and list(tmp_path.iterdir()) == []
 
 
 def test_command(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ programs sleep at once.
 import itertools
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from kmem.bench import peers
 from kmem.bench.allocators import LIBKMEM, Allocator
 from kmem.bench.crates import check_library
 from kmem.bench.suite import choose_peers, commit
-from kmem.bench.timed import RunError, timed_run
+from kmem.bench.timed import RunError, Timed, started
 from kmem.common.files import write_json
 from kmem.common.library_options import with_options
 from kmem.common.tree import BUILD, build
@@ -100,8 +101,31 @@ class Results:
         return float(median(run[figure] for run in runs))
 
 
+@dataclass
+class Sleepers:
+    """The programs that run now. They have sessions of their own, which Ctrl-C does not reach."""
+
+    running: list[Timed] = field(default_factory=list)
+    ended: bool = False
+
+    @contextmanager
+    def with_one(self, timed: Timed) -> Iterator[None]:
+        self.running.append(timed)
+        if self.ended:  # while this program started
+            timed.kill()
+        try:
+            yield
+        finally:
+            self.running.remove(timed)
+
+    def end(self) -> None:
+        self.ended = True
+        for timed in list(self.running):
+            timed.kill()
+
+
 def run_one(
-    folder: Path, seed: int, last_seconds: float, job: tuple[Load, Column]
+    sleepers: Sleepers, folder: Path, seed: int, last_seconds: float, job: tuple[Load, Column]
 ) -> dict[str, int] | str:
     """The figures of a program, or the reason why there are none."""
     load, column = job
@@ -109,7 +133,11 @@ def run_one(
     waits = (f"wait={round(1000 * first)}", f"later={round(1000 * (last_seconds - first))}")
     command: list[str | Path] = [PROGRAM, *load.words, *waits, f"seed={seed}"]
     try:
-        said = timed_run(folder, command, column.allocator, column.extra).output
+        with (
+            started(folder, command, column.allocator, column.extra) as timed,
+            sleepers.with_one(timed),
+        ):
+            said = timed.wait().output
     except RunError as error:
         return str(error)
     return {key: int(value) for key, _, value in (word.partition("=") for word in said.split())}
@@ -125,15 +153,21 @@ def measure(
 ) -> Results:
     results = Results()
     jobs = list(itertools.product(chosen, across))
+    sleepers = Sleepers()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for number in range(rounds):
-            one = partial(run_one, folder, seed + number, last_seconds)
-            for (load, column), found in zip(jobs, pool.map(one, jobs), strict=True):
-                key = (load.name, column.name)
-                if isinstance(found, str):
-                    results.failures[key] = found
-                else:
-                    results.runs.setdefault(key, []).append(found)
+        try:
+            for number in range(rounds):
+                one = partial(run_one, sleepers, folder, seed + number, last_seconds)
+                for (load, column), found in zip(jobs, pool.map(one, jobs), strict=True):
+                    key = (load.name, column.name)
+                    if isinstance(found, str):
+                        results.failures[key] = found
+                    else:
+                        results.runs.setdefault(key, []).append(found)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            sleepers.end()
+            raise
     return results
 
 
