@@ -109,6 +109,8 @@ def test_command(tmp_path: Path) -> None:
     for row in document["rows"]:
         assert row["peak_bytes"] > 100 << 20 and row["pages_bytes"] >= row["live_bytes"]
         assert ("none" in row["load"]) == (row["live_bytes"] == 0)
+        assert row["after_1_s_bytes"] is None and row["at_the_end_bytes"] > 0
+    assert all(line.split()[-3] == "-" for line in done.stdout.splitlines() if "reclaim" in line)
     assert "small, 1 in 20, 8 threads" in done.stdout and "after 0.1 s" in done.stdout
 
 

@@ -191,20 +191,26 @@ def table(results: Results, load: Load, across: Sequence[Column], last_seconds: 
         heading.justify = "right" if index else "left"
     for column in across:
         figures = ("full", "slept", "later", "pages")
-        output.add_row(
-            column.name, *(mib(results.median(load.name, column.name, f)) for f in figures)
-        )
+        cells = [mib(results.median(load.name, column.name, figure)) for figure in figures]
+        if last_seconds < FIRST_SECONDS:  # no program slept for a second
+            cells[1] = "-"
+        output.add_row(column.name, *cells)
     return output
 
 
-def as_rows(results: Results) -> list[dict[str, Any]]:
+def as_rows(results: Results, last_seconds: float = LAST_SECONDS) -> list[dict[str, Any]]:
+    """Medians; none after a second if the last look was before."""
     names = {"full": "peak_bytes", "slept": "after_1_s_bytes", "later": "at_the_end_bytes"}
     names |= {"live": "live_bytes", "pages": "pages_bytes"}
+    untold = {"slept": None} if last_seconds < FIRST_SECONDS else {}
     return [
         {
             "load": load,
             "allocator": column,
-            **{names[figure]: results.median(load, column, figure) for figure in FIGURES},
+            **{
+                names[figure]: untold.get(figure, results.median(load, column, figure))
+                for figure in FIGURES
+            },
         }
         for load, column in results.runs
         if (load, column) not in results.failures
@@ -237,7 +243,7 @@ def bench_idle(
         "cpus": len(os.sched_getaffinity(0)),
         "allocators": versions,
         "missing": missing,
-        "rows": as_rows(results),
+        "rows": as_rows(results, seconds),
         "failures": [
             {"load": load, "allocator": column, "reason": why}
             for (load, column), why in results.failures.items()
