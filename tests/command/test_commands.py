@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +25,8 @@ import pytest
 from kmem_command import KMEM, ROOT, kmem
 from rich.console import Console
 
-from kmem.bench import demo
+from kmem.bench import demo, micro
+from kmem.bench.worker import Series
 from kmem.commands import shown
 from kmem.commands.options import keep_files_apart
 from kmem.common.errors import BadUsage, KmemError
@@ -611,6 +612,29 @@ def test_worker_answers_round_by_round() -> None:
         for test in ("malloc_pair", "malloc_pair_empty", "malloc_burst", "malloc_remote"):
             assert f"{test}/{size}" in names
     assert all(float(line.split()[1]) > 0 for line in first)
+
+
+def micro_of_nothing(
+    monkeypatch: pytest.MonkeyPatch, rounds: int, file: Path, runs: Callable[[int], object]
+) -> None:
+    """`bench micro` without peers, whose single figure nobody measured."""
+    monkeypatch.setattr(micro, "build", lambda: None)
+    monkeypatch.setattr(micro.peers, "find", lambda *_: ([], {}))
+
+    def measured(_: object, rounds: int) -> dict[str, dict[str, Series]]:
+        runs(rounds)
+        return {"libkmem": {"malloc_pair/64": Series(1e9, [20.0, 30.0, 40.0])}}
+
+    monkeypatch.setattr(micro, "measure_in_places", measured)
+    micro.bench_micro("glibc", rounds, file)
+
+
+def test_full_disk_does_not_take_the_figures_of_micro(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KmemError, match="--json /dev/full: No space left on device"):
+        micro_of_nothing(monkeypatch, 30, Path("/dev/full"), lambda _: None)
+    assert "30.0 (20.0)" in capsys.readouterr().out
 
 
 @pytest.mark.full

@@ -65,6 +65,15 @@ def test_command(tmp_path: Path) -> None:
     assert "libkmem" in done.stdout and "over glibc's" in done.stdout
 
 
+def test_full_disk_does_not_take_the_figures() -> None:
+    done = start("--runs", "3", "--peers", "glibc", "--json", "/dev/full")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        "kmem: --json /dev/full: No space left on device",
+    )
+    assert "over glibc's" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "named"),
     [

@@ -217,6 +217,29 @@ def as_rows(results: Results, last_seconds: float = LAST_SECONDS) -> list[dict[s
     ]
 
 
+def show(
+    results: Results,
+    across: Sequence[Column],
+    rounds: int,
+    seconds: float,
+    missing: Mapping[str, str],
+) -> None:
+    console = Console(highlight=False)
+    console.width = max(console.width, TABLE_WIDTH)
+    for load in loads():
+        console.print(title(results, load, across))
+        console.print(table(results, load, across, seconds))
+    console.print(
+        f"Medians of {rounds} rounds; memory that was resident before the first allocation is"
+        " subtracted. No allocator that cannot move blocks keeps less than the pages with a live"
+        " block."
+    )
+    for (name, column), why in results.failures.items():
+        console.print(f"{name} on {column} failed: {why}", soft_wrap=True)
+    for name, why in missing.items():
+        console.print(f"{name} is missing: {why}", soft_wrap=True)
+
+
 def bench_idle(
     wanted_peers: str | None, rounds: int, seconds: float, seed: int, json_file: Path | None
 ) -> None:
@@ -249,18 +272,7 @@ def bench_idle(
             for (load, column), why in results.failures.items()
         ],
     }
-    write_json(json_file, document)
-    console = Console(highlight=False)
-    console.width = max(console.width, TABLE_WIDTH)
-    for load in loads():
-        console.print(title(results, load, across))
-        console.print(table(results, load, across, seconds))
-    console.print(
-        f"Medians of {rounds} rounds; memory that was resident before the first allocation is"
-        " subtracted. No allocator that cannot move blocks keeps less than the pages with a live"
-        " block."
-    )
-    for (name, column), why in results.failures.items():
-        console.print(f"{name} on {column} failed: {why}", soft_wrap=True)
-    for name, why in missing.items():
-        console.print(f"{name} is missing: {why}", soft_wrap=True)
+    try:
+        write_json(json_file, document)
+    finally:  # a full disk must not take the figures
+        show(results, across, rounds, seconds, missing)

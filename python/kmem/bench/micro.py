@@ -139,6 +139,21 @@ def table(title: str, results: dict[str, dict[str, Series]], *, nanoseconds: boo
     return output
 
 
+def show(
+    console: Console,
+    results: dict[str, dict[str, Series]],
+    rounds: int,
+    hardened: Collection[str],
+) -> None:
+    heading = f"median (minimum) of {rounds} rounds"
+    console.print(table(f"TSC cycles an operation, {heading}", results, nanoseconds=False))
+    console.print(table(f"ns an operation, {heading}", results, nanoseconds=True))
+    for ours, theirs in AGAINST_BEST:
+        if line := against_best(results, ours, theirs, hardened):
+            console.print(line)
+    console.print("Of a pair an operation is one allocation and one free; bench/micro.c says more.")
+
+
 def bench_micro(wanted_peers: str | None, rounds: int, json_file: Path | None) -> None:
     chosen = choose_peers(wanted_peers)
     console = Console()
@@ -150,11 +165,7 @@ def bench_micro(wanted_peers: str | None, rounds: int, json_file: Path | None) -
     allocators = [LIBKMEM, *(peer.allocator for peer in found)]
     results = measure_in_places(allocators, rounds)
     hardened = [allocator.name for allocator in allocators if allocator.hardened]
-    write_json(json_file, as_document(results, rounds, list(missing)))
-    heading = f"median (minimum) of {rounds} rounds"
-    console.print(table(f"TSC cycles an operation, {heading}", results, nanoseconds=False))
-    console.print(table(f"ns an operation, {heading}", results, nanoseconds=True))
-    for ours, theirs in AGAINST_BEST:
-        if line := against_best(results, ours, theirs, hardened):
-            console.print(line)
-    console.print("Of a pair an operation is one allocation and one free; bench/micro.c says more.")
+    try:
+        write_json(json_file, as_document(results, rounds, list(missing)))
+    finally:  # a full disk must not take the figures
+        show(console, results, rounds, hardened)

@@ -420,7 +420,9 @@ def bench_misuse(
     versions = {LIBKMEM.name: f"commit {now}"}
     versions |= {peer.allocator.name: peer.version for peer in found}
     document = as_document(results, levels, versions, missing | not_found, addresses)
-    write_json(json_file, {"commit": now, "runs": runs} | document)
-    show(results, levels, addresses, runs, each=each)
-    for name, why in (missing | not_found).items():
-        progress.print(f"{name} is missing: {why}", highlight=False, soft_wrap=True)
+    try:
+        write_json(json_file, {"commit": now, "runs": runs} | document)
+    finally:  # a full disk must not take the figures
+        show(results, levels, addresses, runs, each=each)
+        for name, why in (missing | not_found).items():
+            progress.print(f"{name} is missing: {why}", highlight=False, soft_wrap=True)

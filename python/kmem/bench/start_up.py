@@ -93,7 +93,9 @@ def bench_start(wanted_peers: str | None, runs: int, seed: int, json_file: Path 
         rows = as_rows(measure(allocators, runs, seed, Path(folder)))
     disturbed = watch.disturbed()
     document = {"commit": commit(), "program": PROGRAM, "runs": runs, "disturbed": disturbed}
-    write_json(json_file, document | {"missing": missing, "rows": rows})
-    show(rows, runs, disturbed=disturbed)
-    for name, why in missing.items():
-        progress.print(f"{name}: {why}", highlight=False)
+    try:
+        write_json(json_file, document | {"missing": missing, "rows": rows})
+    finally:  # a full disk must not take the figures
+        show(rows, runs, disturbed=disturbed)
+        for name, why in missing.items():
+            progress.print(f"{name}: {why}", highlight=False)

@@ -118,9 +118,11 @@ def bench_suite(
     absent = missing | rows.missing
     hardened = [allocator.name for allocator in allocators if allocator.hardened]
     report = Report(now, scale, seed, rounds, options, versions, absent, results, hardened)
-    write_json(json_file, as_document(report))
-    if html_file is not None:
-        write_result(html_file, "--html", as_html(report, bound))
-    show(console, report, bound)
-    if few := check_rounds(rounds):
-        console.print(few, highlight=False)
+    try:
+        write_json(json_file, as_document(report))
+        if html_file is not None:
+            write_result(html_file, "--html", as_html(report, bound))
+    finally:  # a full disk must not take the figures
+        show(console, report, bound)
+        if few := check_rounds(rounds):
+            console.print(few, highlight=False)

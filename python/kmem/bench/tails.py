@@ -285,7 +285,9 @@ def bench_tails(
     versions |= {peer.allocator.name: peer.version for peer in found}
     document = as_document(results, versions, missing)
     head = {"commit": now, "rounds": rounds, "threads": threads, "scale": scale, "seed": seed}
-    write_json(json_file, head | {"disturbed": disturbed} | document)
-    show(results, settings, allocators, rounds, disturbed=disturbed)
-    for name, why in missing.items():
-        progress.print(f"{name} is missing: {why}", highlight=False, soft_wrap=True)
+    try:
+        write_json(json_file, head | {"disturbed": disturbed} | document)
+    finally:  # a full disk must not take the figures
+        show(results, settings, allocators, rounds, disturbed=disturbed)
+        for name, why in missing.items():
+            progress.print(f"{name} is missing: {why}", highlight=False, soft_wrap=True)
