@@ -77,16 +77,15 @@ def job(allocator: Allocator, folder: Path) -> Job:
     return Job(allocator.name, (worker,), {"LD_PRELOAD": preloadable(library)})
 
 
-def measure_in_places(allocators: Sequence[Allocator], rounds: int) -> dict[str, dict[str, Series]]:
-    """Figures as from `measure`.
-
-    Every place gets an equal number of rounds, at least `rounds` in all.
-    """
+def measure_in_places(
+    allocators: Sequence[Allocator], rounds_each: int
+) -> dict[str, dict[str, Series]]:
+    """Figures as from `measure`, of so many rounds in each place."""
     results: dict[str, dict[str, Series]] = {}
     for _ in range(PLACES):
         with TemporaryDirectory(prefix="micro-", dir=WORKER.parent) as folder:
             jobs = [job(allocator, Path(folder)) for allocator in allocators]
-            for name, tests in measure(jobs, -(-rounds // PLACES)).items():
+            for name, tests in measure(jobs, rounds_each).items():
                 for test, series in tests.items():
                     known = results.setdefault(name, {}).setdefault(test, Series(series.hz))
                     known.cycles.extend(series.cycles)
@@ -163,7 +162,9 @@ def bench_micro(wanted_peers: str | None, rounds: int, json_file: Path | None) -
     for name, why in missing.items():
         console.print(f"{name} is missing: {why}", soft_wrap=True)
     allocators = [LIBKMEM, *(peer.allocator for peer in found)]
-    results = measure_in_places(allocators, rounds)
+    rounds_each = -(-rounds // PLACES)
+    rounds = rounds_each * PLACES  # what the figures are of
+    results = measure_in_places(allocators, rounds_each)
     hardened = [allocator.name for allocator in allocators if allocator.hardened]
     try:
         write_json(json_file, as_document(results, rounds, list(missing)))
