@@ -65,6 +65,13 @@ def test_command(tmp_path: Path) -> None:
     assert "libkmem" in done.stdout and "over glibc's" in done.stdout
 
 
+def test_narrow_terminal_cuts_no_figure() -> None:
+    done = start("--runs", "1", "--peers", "glibc", environment={"COLUMNS": "40"})
+    assert done.returncode == 0, done.stderr
+    assert "libkmem" in done.stdout and "page faults" in done.stdout
+    assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
+
+
 def test_full_disk_does_not_take_the_figures() -> None:
     done = start("--runs", "3", "--peers", "glibc", "--json", "/dev/full")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (

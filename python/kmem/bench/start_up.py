@@ -21,6 +21,7 @@ from kmem.common.files import write_json
 from kmem.common.tree import build
 
 PROGRAM = "/bin/true"
+TABLE_WIDTH = 90  # columns; a narrower terminal wraps lines, a cut figure is worse
 
 
 def measure(
@@ -72,6 +73,7 @@ def show(rows: Sequence[Mapping[str, Any]], runs: int, *, disturbed: bool) -> No
             f"{row['page_faults']:,}",
         )
     console = Console()
+    console.width = max(console.width, TABLE_WIDTH)
     console.print(table)
     if disturbed:
         console.print("Other processes took CPU time meanwhile: the times are too long.")
