@@ -14,7 +14,8 @@
 #include <ucontext.h>
 #include <x86intrin.h>
 
-static struct {
+/* Volatile, as the handler changes it where the compiler may see no more than a call of malloc. */
+static volatile struct {
         unsigned int left; /* instructions until act is called */
         void (*act)(void); /* NULL: it was called */
 } steps;
