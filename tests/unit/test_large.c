@@ -109,7 +109,7 @@ static void test_pages_in_return(void **state)
         large_free(first);
         second = large_alloc(bytes + PAGE_SIZE, 1, false);
         assert_non_null(second);
-        assert_in_range(pages_free_touched() << PAGE_SHIFT, 0, (bytes + 3 * MIB) / 32);
+        assert_int_in_range(pages_free_touched() << PAGE_SHIFT, 0, (bytes + 3 * MIB) / 32);
         large_free(wall);
         large_free(second);
 }
