@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -325,6 +325,28 @@ import {modules}
 """
 
 
+def has_packages_for(extras_there: Iterable[str], modules: Iterable[str]) -> None:
+    """Whether the modules can be imported with the packages of these extras alone."""
+    there = {name for extra in extras_there for name in packages_of(extra)}
+    names = {
+        kept: {
+            top
+            for package in packages_of("test").values()
+            if (package.name.lower() in there) == kept
+            for top in {Path(file).parts[0].removesuffix(".py") for file in package.files or []}
+            if top.isidentifier()
+        }
+        for kept in (False, True)
+    }
+    code = HIDDEN.format(
+        # Some packages share a name at the top, as `google`.
+        hidden=sorted(names[False] - names[True]),
+        modules=", ".join(["kmem.commands.start", *sorted(modules)]),
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{extras_there}: {done.stderr}"
+
+
 @pytest.mark.parametrize(("word", "modules"), modules_of_commands().items())
 def test_a_command_has_the_packages_that_it_needs(
     word: str, modules: set[str], tmp_path: Path
@@ -338,23 +360,38 @@ def test_a_command_has_the_packages_that_it_needs(
         subprocess.run([tmp_path / "kmem", *words], check=True)
         extra = (tmp_path / "extra").read_text().strip()
         assert extra == ("command" if words[1:] else extra_of([word])) == extra_of(words)
-    names = {
-        kept: {
-            top
-            for package in packages_of("test").values()
-            if (package.name.lower() in packages_of(extra)) == kept
-            for top in {Path(file).parts[0].removesuffix(".py") for file in package.files or []}
-            if top.isidentifier()
-        }
-        for kept in (False, True)
-    }
-    code = HIDDEN.format(
-        # Some packages share a name at the top, as `google`.
-        hidden=sorted(names[False] - names[True]),
-        modules=", ".join(["kmem.commands.start", *sorted(modules)]),
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{extra}: {done.stderr}"
+    has_packages_for([extra], modules)
+
+
+def askers() -> dict[str, tuple[list[str], list[str]]]:
+    """Functions that ask for further packages: the extras, and modules of ours imported there."""
+    found = {}
+    for file in sorted((ROOT / "python" / "kmem").rglob("*.py")):
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            nodes = list(ast.walk(function))
+            asked = [
+                word.value
+                for node in nodes
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "need_extra"
+                for word in node.args
+                if isinstance(word, ast.Constant)
+            ]
+            if asked:
+                found[f"{file.stem}.{function.name}"] = (
+                    asked,
+                    [one.module for one in nodes if isinstance(one, ast.ImportFrom) and one.module],
+                )
+    return found
+
+
+@pytest.mark.parametrize(("asked", "modules"), askers().values(), ids=askers())
+def test_further_packages_are_asked_for(asked: list[str], modules: list[str]) -> None:
+    """`kmem explain` asked for those that name functions, and imported Polars as well."""
+    has_packages_for(["command", *asked], modules)
 
 
 def test_pip_is_told_that_there_is_no_package(tmp_path: Path) -> None:

@@ -436,8 +436,9 @@ def moments_of(answers: Sequence[Answers]) -> list[Answers]:
 def show_heap_profiles(
     profiles: Sequence[HeapProfile], *, top: int, json_file: Path | None, html_file: Path | None
 ) -> None:
-    """Of other allocators, whose functions are named by packages that tables do not need."""
+    """Of other allocators: packages that tables do not need name functions and replay objects."""
     need_extra("profile")
+    need_extra("lab")
     from kmem.explain.heap.show import show_profiles
 
     show_profiles(profiles, top=top, json_file=json_file, html_file=html_file)
