@@ -166,6 +166,15 @@ def test_a_packed_file_that_ends_early_has_no_lines(tmp_path: Path) -> None:
         assert str(error.value) == f"explain: {file}: is cut off; expected a whole file"
 
 
+def test_a_damaged_stream_behind_a_whole_one_is_told() -> None:
+    for pack in (gzip.compress, bz2.compress, lzma.compress):
+        first, second = pack(TEXTS[0]), bytearray(pack(TEXTS[0]))
+        assert look_at(first + bytes(second)).tables == look_at(TEXTS[0] * 2).tables
+        second[len(second) // 2] ^= 0x40
+        (fault,) = look_at(first + bytes(second)).unread
+        assert fault.reason.startswith("a packed file that cannot be read to its end: ")
+
+
 def test_an_error_is_one_line(tmp_path: Path) -> None:
     from kmem.explain.files import read_files
 

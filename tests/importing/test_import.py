@@ -655,6 +655,25 @@ def test_packed_files(tmp_path: Path, opener) -> None:
     assert not out.exists()
 
 
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_packed_files_of_several_streams(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    """As pbzip2 and `cat` make them: a damaged one behind a whole one is not the file's end."""
+    file, out = tmp_path / "packed", tmp_path / "out.ktrace"
+    first, second = (pack(part.encode()) for part in (PERF[:200], PERF[200:]))
+    file.write_bytes(first + second + bytes(64))
+    assert kmem("import", file, "-o", out).returncode == 0
+    assert tr.read_trace(out).records["time"].to_list() == TIMES
+    out.unlink()
+    at = len(second) // 2
+    for damaged in (second[:-9], second[:at] + bytes([second[at] ^ 0x40]) + second[at + 1 :]):
+        file.write_bytes(first + damaged)
+        done = kmem("import", file, "-o", out)
+        assert done.returncode == 1
+        assert len(done.stderr.splitlines()) == 1
+        assert f"{file}: damaged" in done.stderr
+        assert not out.exists()
+
+
 def test_standard_input_and_options(tmp_path: Path) -> None:
     out = tmp_path / "out.ktrace"
     done = subprocess.run(

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
 import lzma
 import sys
 import tarfile
 import zlib
+from bz2 import BZ2Decompressor
 from collections.abc import Iterator, Mapping, Sequence
+from lzma import LZMADecompressor
 from pathlib import Path
 
 from kmem.common.errors import KmemError
+from kmem.common.streams import Streams
 from kmem.explain.items import Attribute
 from kmem.explain.lines import lines_of
 from kmem.explain.reader import CUT_OUT, NO_FORM, Collector, share_memory
@@ -120,11 +122,9 @@ def unpacked(content: bytes) -> bytes:
         with gzip.GzipFile(fileobj=stream) as gzip_file:
             result = gzip_file.read(most)
     elif content.startswith(b"BZh"):
-        with bz2.BZ2File(stream) as bz2_file:
-            result = bz2_file.read(most)
+        result = io.BufferedReader(Streams(stream, BZ2Decompressor)).read(most)
     elif content.startswith(b"\xfd7zXZ\x00"):
-        with lzma.LZMAFile(stream) as lzma_file:
-            result = lzma_file.read(most)
+        result = io.BufferedReader(Streams(stream, LZMADecompressor)).read(most)
     if len(result) == most:
         raise ValueError(f"more than {MOST_BYTES >> 20} MiB in it")
     return result

@@ -7,7 +7,6 @@ change with these programs. Python 3.11 has no module for zstd, so its program u
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
 import lzma
@@ -15,21 +14,24 @@ import os
 import shutil
 import subprocess
 import zlib
-from collections.abc import Iterator, Sequence
+from bz2 import BZ2Decompressor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from lzma import LZMADecompressor
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any
 
 from kmem.common.errors import KmemError
 from kmem.common.signals import killed_by_errors
+from kmem.common.streams import Streams
 
 PIECE = 1 << 20  # bytes
 MAGIC_BYTES = 16
-PACKED: dict[bytes, tuple[str, Any]] = {
+PACKED: dict[bytes, tuple[str, Callable[[Any], Any]]] = {
     b"\x1f\x8b": ("gzip", gzip.open),
-    b"BZh": ("bzip2", bz2.open),
-    b"\xfd7zXZ\x00": ("xz", lzma.open),
+    b"BZh": ("bzip2", lambda packed: Streams(packed, BZ2Decompressor)),
+    b"\xfd7zXZ\x00": ("xz", lambda packed: Streams(packed, LZMADecompressor)),
 }
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError)
 ZSTD = "zstd"
@@ -157,7 +159,7 @@ def text_of(file: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
     source: Any = Joined(head, plain) if is_stream else plain
     for magic, (form, opener) in PACKED.items():
         if head.startswith(magic):
-            packed = opener(io.BufferedReader(source), "rb")
+            packed = opener(io.BufferedReader(source))
             with pumped(file, packed, f"damaged {form} file: ") as text:
                 yield text
             return
