@@ -1101,6 +1101,14 @@ def test_null_of_older_kernels(tmp_path: Path) -> None:
     assert "cannot be read" not in said
 
 
+@pytest.mark.parametrize("at", ["          <idle>", "call_site=f+0x4a", "bytes_req=728"])
+def test_lines_with_zero_bytes(tmp_path: Path, at: str) -> None:
+    """A line with an event behind them is no comment: it counts as one that cannot be read."""
+    trace, said = imported(tmp_path, FTRACE_61.replace(at, "\0" * 100 + at))
+    assert trace.records.height == 3
+    assert "1 lines cannot be read, the first: line 7: a zero byte in the line" in said
+
+
 def test_text_of_windows(tmp_path: Path) -> None:
     trace, said = imported(tmp_path, "\ufeff" + FTRACE_61.replace("\n", "\r\n"))
     assert trace.records.height == 4
@@ -1110,3 +1118,7 @@ def test_text_of_windows(tmp_path: Path) -> None:
     done = kmem("import", file, "-o", tmp_path / "out.ktrace")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert "text in UTF-16; expected UTF-8" in done.stderr
+    file.write_text(FTRACE_61, encoding="utf-16-le")
+    done = kmem("import", file, "-o", tmp_path / "out.ktrace")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "line 1: a zero byte in the line; expected text" in done.stderr

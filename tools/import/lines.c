@@ -129,6 +129,12 @@ void import_line(struct import *import, char *line, size_t length)
 {
         import->lines++;
         line[length] = '\0';
+        /* As a crash of the machine leaves them; what is behind one would be passed over. */
+        if (memchr(line, '\0', length)) {
+                line_bad(import, "a zero byte in the line; expected text");
+                heaptrack_bad_line(import, *line);
+                return;
+        }
         if (length && line[length - 1] == '\r')
                 line[length - 1] = '\0';
         line = own_text(import, line);
