@@ -629,6 +629,8 @@ def test_heap_profiles(tmp_path: Path) -> None:
         (JEMALLOC.replace("5906:", "5906"), "expected objects and bytes"),
         (JEMALLOC.replace("heap_v2/4096", "heap_v2/x").split("MAPPED")[0], "bytes between samples"),
         (TCMALLOC.replace("@ heapprofile", "@ growthz"), "expected @ heapprofile or"),
+        (TCMALLOC.split("\n     2:")[0], "line 2: heap profile: no MAPPED_LIBRARIES: behind"),
+        (JEMALLOC.split("@ 0x7f43bf2a2630 0x563d57f711f6")[0], "behind the stacks: cut off"),
     ],
 )
 def test_damaged_profiles(tmp_path: Path, text: str, reason: str) -> None:

@@ -158,6 +158,8 @@ void import_end(struct import *import)
 {
         if (import->folded_bytes)
                 take_folded(import, true);
+        if (import->profile && !import->profile_ended)
+                line_bad(import, "heap profile: no MAPPED_LIBRARIES: behind the stacks: cut off");
 }
 
 size_t import_lines(struct import *import, char *bytes, size_t have, bool *skip)
