@@ -387,6 +387,16 @@ def test_small_hunt_goes_on_and_repeats_points(tmp_path: Path) -> None:
         assert (other.returncode, other.stdout) == (2, "")
         assert f"holds a hunt with {said}, or a new file" in other.stderr
     assert json.loads(file.read_text()) == three
+    # Points of another library, which the result would call points of this one.
+    for name, said in (
+        ("commit", "0123456789ab; expected "),
+        ("options", "0123456789ab; expected none"),
+    ):
+        file.write_text(json.dumps({**three, name: "0123456789ab"}))
+        other = hunt("--points", "4", *TINY, "--output", file)
+        assert (other.returncode, other.stdout) == (2, "")
+        assert f"holds a hunt with {name} {said}" in other.stderr
+        assert len(json.loads(file.read_text())["points"]) == 3
 
 
 def test_points_of_a_file_are_not_lost(tmp_path: Path) -> None:
@@ -476,7 +486,17 @@ def test_bad_arguments(arguments: tuple[str, ...], status: int, named: str) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"points": []}', '{"points": [1]}', '{"points": [{"words": 1}]}']
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"points": []}',
+        '{"points": [1]}',
+        '{"points": [{"words": 1}]}',
+        "[" * 99999,
+    ],
+    ids=["empty", "object", "list", "no points", "number", "words", "deep"],
 )
 def test_file_that_is_no_result(text: str, tmp_path: Path) -> None:
     file = tmp_path / "file"

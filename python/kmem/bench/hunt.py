@@ -77,7 +77,7 @@ def read_result(file: Path, option: str) -> dict[str, Any]:
         valid = document["seed"] >= 0 and dict(document["allocators"]) | dict(document["missing"])
         if not valid:
             raise ValueError("expected a seed and allocators")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise KmemError(f"bench hunt: {option} {file}: expected a result of bench hunt") from None
     return document
 
