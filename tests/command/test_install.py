@@ -378,7 +378,7 @@ def askers() -> dict[str, tuple[list[str], list[str]]]:
                 and isinstance(node.func, ast.Name)
                 and node.func.id == "need_extra"
                 for word in node.args
-                if isinstance(word, ast.Constant)
+                if isinstance(word, ast.Constant) and isinstance(word.value, str)
             ]
             if asked:
                 found[f"{file.stem}.{function.name}"] = (
