@@ -130,7 +130,9 @@ def test_a_program_under_dhat(tmp_path: Path) -> None:
     ("change", "reason"),
     [
         (('"mode":"heap"', '"mode":"copy"'), "of mode copy, not of a heap"),
+        (('"mode":"heap"', '"mode":"h\\neap"'), r"of mode h\?eap, not of a heap"),
         (('"dhatFileVersion":2', '"dhatFileVersion":9'), "of version 9; expected 1 or 2"),
+        (('"dhatFileVersion":2', '"dhatFileVersion":"\\n"'), r"of version \?; expected 1 or 2"),
         (('"ftbl"', '"table"'), "without pps and ftbl"),
         (('"pps"', "pps"), "not whole"),
     ],

@@ -67,9 +67,9 @@ def read_dhat(file: str, content: bytes) -> HeapProfile | str:
         return "a file of DHAT that is not whole: no JSON"
     version, mode = found.get("dhatFileVersion"), found.get("mode")
     if version not in VERSIONS:
-        return f"a file of DHAT of version {str(version)[:40]}; expected 1 or 2"
+        return f"a file of DHAT of version {printable(str(version)[:40])}; expected 1 or 2"
     if mode not in MODES:
-        return f"a file of DHAT of mode {str(mode)[:40]}, not of a heap"
+        return f"a file of DHAT of mode {printable(str(mode)[:40])}, not of a heap"
     points, table = found.get("pps"), found.get("ftbl")
     if not isinstance(points, list) or not isinstance(table, list):
         return "a file of DHAT without pps and ftbl"
