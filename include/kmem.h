@@ -327,7 +327,8 @@ static inline void *kvcalloc(size_t count, size_t size, gfp_t flags)
 
 /*
  * Copies of memory and strings, from kmalloc; NULL with ENOMEM. kmemdup_nul adds a final zero
- * byte; kstrndup copies at most @most characters. NULL strings give NULL.
+ * byte; kstrndup copies at most @most characters. NULL gives NULL, but for kmemdup, whose @source
+ * must not be NULL unless @bytes is 0.
  */
 void *kmemdup(const void *source, size_t bytes, gfp_t flags) __attribute__((malloc));
 char *kmemdup_nul(const char *source, size_t bytes, gfp_t flags) __attribute__((malloc));
