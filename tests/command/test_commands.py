@@ -637,14 +637,17 @@ def test_full_disk_does_not_take_the_figures_of_micro(
     assert "30.0 (20.0)" in capsys.readouterr().out
 
 
-def test_micro_tells_the_rounds_that_it_ran(
+def test_micro_tells_its_rounds_and_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Places have equal numbers of rounds, so 31 are 36 in six places."""
     file, each = tmp_path / "micro.json", list[int]()
+    monkeypatch.setenv("KMEM_OPTIONS", "registry=off")
     micro_of_nothing(monkeypatch, 31, file, each.append)
+    assert json.loads(file.read_text())["options"] == "registry=off"
     assert json.loads(file.read_text())["rounds"] == each[0] * micro.PLACES == 36
-    assert "of 36 rounds" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "of 36 rounds" in printed and "KMEM_OPTIONS=registry=off held for" in printed
 
 
 @pytest.mark.full

@@ -25,7 +25,7 @@ from rich.table import Table
 from kmem.bench import peers
 from kmem.bench.allocators import LIBKMEM, Allocator
 from kmem.bench.crates import check_library
-from kmem.bench.suite import choose_peers, commit
+from kmem.bench.suite import choose_peers, commit, own_options, tell_options
 from kmem.bench.timed import RunError, Timed, started
 from kmem.common.files import write_json
 from kmem.common.library_options import with_options
@@ -234,6 +234,7 @@ def show(
         " subtracted. No allocator that cannot move blocks keeps less than the pages with a live"
         " block."
     )
+    tell_options(console)
     for (name, column), why in results.failures.items():
         console.print(f"{name} on {column} failed: {why}", soft_wrap=True)
     for name, why in missing.items():
@@ -260,6 +261,7 @@ def bench_idle(
     versions |= {peer.allocator.name: peer.version for peer in found}
     document: dict[str, object] = {
         "commit": now,
+        "options": own_options(),
         "rounds": rounds,
         "seconds": seconds,
         "seed": seed,

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from kmem.bench import peers
 from kmem.bench.allocators import LIBKMEM, Allocator, preloadable
-from kmem.bench.suite import choose_peers
+from kmem.bench.suite import choose_peers, own_options, tell_options
 from kmem.bench.worker import Job, Series, machine, measure
 from kmem.common.files import write_json
 from kmem.common.tree import BUILD, build
@@ -110,6 +110,7 @@ def as_document(
     ]
     return {
         "machine": machine(results),
+        "options": own_options(),
         "rounds": rounds,
         "missing": list(absent),
         "results": rows,
@@ -151,6 +152,7 @@ def show(
         if line := against_best(results, ours, theirs, hardened):
             console.print(line)
     console.print("Of a pair an operation is one allocation and one free; bench/micro.c says more.")
+    tell_options(console)
 
 
 def bench_micro(wanted_peers: str | None, rounds: int, json_file: Path | None) -> None:

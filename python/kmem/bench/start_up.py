@@ -15,7 +15,7 @@ from rich.table import Table
 from kmem.bench import peers
 from kmem.bench.allocators import GLIBC, LIBKMEM, Allocator
 from kmem.bench.crates import check_library
-from kmem.bench.suite import choose_peers, commit
+from kmem.bench.suite import choose_peers, commit, own_options, tell_options
 from kmem.bench.timed import Sample, Watch, timed_run
 from kmem.common.files import write_json
 from kmem.common.tree import build
@@ -75,6 +75,7 @@ def show(rows: Sequence[Mapping[str, Any]], runs: int, *, disturbed: bool) -> No
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)
     console.print(table)
+    tell_options(console)
     if disturbed:
         console.print("Other processes took CPU time meanwhile: the times are too long.")
 
@@ -94,7 +95,13 @@ def bench_start(wanted_peers: str | None, runs: int, seed: int, json_file: Path 
     ):
         rows = as_rows(measure(allocators, runs, seed, Path(folder)))
     disturbed = watch.disturbed()
-    document = {"commit": commit(), "program": PROGRAM, "runs": runs, "disturbed": disturbed}
+    document = {
+        "commit": commit(),
+        "options": own_options(),
+        "program": PROGRAM,
+        "runs": runs,
+        "disturbed": disturbed,
+    }
     try:
         write_json(json_file, document | {"missing": missing, "rows": rows})
     finally:  # a full disk must not take the figures

@@ -41,6 +41,17 @@ def commit() -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+def own_options() -> str:
+    """KMEM_OPTIONS of the caller, which libkmem has in every run."""
+    return os.environ.get("KMEM_OPTIONS", "")
+
+
+def tell_options(console: Console) -> None:
+    if options := own_options():
+        line = f"KMEM_OPTIONS={options} held for {OURS}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def words_of(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -114,7 +125,7 @@ def bench_suite(
         shutil.rmtree(folder, ignore_errors=True)
     now = commit()
     versions = {OURS: f"commit {now}"} | {peer.allocator.name: peer.version for peer in found}
-    options = os.environ.get("KMEM_OPTIONS", "")
+    options = own_options()
     absent = missing | rows.missing
     hardened = [allocator.name for allocator in allocators if allocator.hardened]
     report = Report(now, scale, seed, rounds, options, versions, absent, results, hardened)

@@ -22,7 +22,7 @@ from rich.table import Table
 from kmem.bench import peers
 from kmem.bench.allocators import LIBKMEM, Allocator
 from kmem.bench.crates import check_library
-from kmem.bench.suite import choose_peers, commit, words_of
+from kmem.bench.suite import choose_peers, commit, own_options, tell_options, words_of
 from kmem.bench.timed import RunError, Watch, timed_run
 from kmem.common.errors import BadUsage
 from kmem.common.files import write_json
@@ -222,6 +222,7 @@ def show(
     lines += [f"{name} in {setting}: {why}" for (setting, name), why in results.failures.items()]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+    tell_options(console)
 
 
 def choose_settings(only: str | None) -> list[str]:
@@ -284,7 +285,14 @@ def bench_tails(
     versions = {LIBKMEM.name: f"commit {now}"}
     versions |= {peer.allocator.name: peer.version for peer in found}
     document = as_document(results, versions, missing)
-    head = {"commit": now, "rounds": rounds, "threads": threads, "scale": scale, "seed": seed}
+    head: dict[str, Any] = {
+        "commit": now,
+        "options": own_options(),
+        "rounds": rounds,
+        "threads": threads,
+        "scale": scale,
+        "seed": seed,
+    }
     try:
         write_json(json_file, head | {"disturbed": disturbed} | document)
     finally:  # a full disk must not take the figures
