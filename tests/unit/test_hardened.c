@@ -600,9 +600,10 @@ static void trapped(int signal)
         _exit(3);
 }
 
+/* Addresses beside blocks too, of which compilers warn. */
 static char read_byte(const volatile char *address)
 {
-        return *address;
+        return *hide_address(address);
 }
 
 /* In a child of fork, so that many addresses can be tried. */
