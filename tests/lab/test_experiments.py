@@ -28,7 +28,7 @@ from kmem.lab import slob as slob_lab
 from kmem.lab.churn import LASTING, SHORT, Churn, make_churn
 from kmem.lab.page import as_html
 from kmem.lab.permutations import SLICE, find_parts, permute
-from kmem.lab.report import Plot, Report
+from kmem.lab.report import Plot, Report, show_experiment
 from kmem.lab.slob_figures import conditions
 from kmem.traces import file as tr
 
@@ -460,3 +460,37 @@ def test_everything_opens_in_a_browser(browser: Browser, tmp_path: Path) -> None
     page.close()
     assert errors == []
     assert requests == [page_file.as_uri()]
+
+
+def test_full_disk_does_not_take_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    """The file comes first; its error ended the command before anything was printed."""
+    report = Report("bulk", "title of the experiment", {}, parts=["words"], notes=["a note"])
+    with pytest.raises(KmemError, match="--json /dev/full: No space left on device"):
+        show_experiment(lambda: report, Path("/dev/full"), None)
+    assert "title of the experiment\nwords\na note\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "figures"),
+    [
+        (("replay", TINY), "pages at the end"),
+        (("replay", "--real-time", TINY), "medians of"),
+        (("tune", TINY, "--trials", "2", "--study", "study"), "defaults"),
+    ],
+    ids=["replay", "real time", "tune"],
+)
+def test_full_disk_takes_no_figures(
+    tmp_path: Path, words: tuple[str | Path, ...], figures: str
+) -> None:
+    done = subprocess.run(
+        [ROOT / "kmem", *words, "--json", "/dev/full"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (
+        1,
+        ["kmem: --json /dev/full: No space left on device"],
+    )
+    assert figures in done.stdout

@@ -165,11 +165,7 @@ def as_table(rows: list[dict[str, Any]]) -> Table:
     return output
 
 
-def show_boots(json_file: Path | None) -> None:
-    build()
-    cases = [(boot, kernel) for boot in BOOTS for kernel in KERNELS]
-    rows = run_all("boots", cases, lambda case: replay(*case))
-    write_json(json_file, {"rows": rows})
+def print_rows(rows: list[dict[str, Any]]) -> None:
     console = wide_console(TABLE_WIDTH)
     console.print(as_table(rows))
     lines = [
@@ -182,3 +178,13 @@ def show_boots(json_file: Path | None) -> None:
     ]
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def show_boots(json_file: Path | None) -> None:
+    build()
+    cases = [(boot, kernel) for boot in BOOTS for kernel in KERNELS]
+    rows = run_all("boots", cases, lambda case: replay(*case))
+    try:
+        write_json(json_file, {"rows": rows})
+    finally:  # a full disk must not take the figures
+        print_rows(rows)

@@ -54,12 +54,14 @@ def show_all(*, quick: bool, json_file: Path | None, html_file: Path | None) -> 
         if status.is_terminal:
             say(status, f"{name} ({len(reports) + 1} of {len(EXPERIMENTS)})")
         reports.append(make(quick))
-    write_json(json_file, {report.name: report.document for report in reports})
-    write_page(html_file, "kmem lab all", reports)
-    console = wide_console()
-    for report in reports:
-        console.rule(report.name)
-        print_report(report, console)
+    try:
+        write_json(json_file, {report.name: report.document for report in reports})
+        write_page(html_file, "kmem lab all", reports)
+    finally:  # a full disk must not take the figures
+        console = wide_console()
+        for report in reports:
+            console.rule(report.name)
+            print_report(report, console)
     failures = [report.failure for report in reports if report.failure]
     if failures:
         raise KmemError("; ".join(failures))

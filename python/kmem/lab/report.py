@@ -94,8 +94,10 @@ def show_experiment(
     """Build, run an experiment, write the wanted files and print the report."""
     build()
     report = make()
-    write_json(json_file, report.document)
-    write_page(html_file, f"kmem lab {report.name}", [report])
-    print_report(report, wide_console())
+    try:
+        write_json(json_file, report.document)
+        write_page(html_file, f"kmem lab {report.name}", [report])
+    finally:  # a full disk must not take the figures
+        print_report(report, wide_console())
     if report.failure:
         raise KmemError(report.failure)

@@ -211,21 +211,9 @@ def as_table(comparison: Comparison) -> Table:
     return output
 
 
-def show_workloads(traces: Path | None, scale: float, json_file: Path | None) -> None:
-    if not 0 < scale <= 1:
-        raise BadUsage(f"lab workloads: --scale {scale:g}: expected more than 0, at most 1")
-    build()
-    recorded = read_traces(traces) if traces else read_recorded()
-    shapes = run_all(
-        "workloads", PROGRAMS, lambda program: generate(program, scale), lambda program: 1
-    )
-    comparisons = [
-        Comparison(program, recorded[program.trace], shape)
-        for program, shape in zip(PROGRAMS, shapes, strict=True)
-    ]
-    recordings = workload_kernels.compare_all()
-    rows = workload_kernels.as_rows(recordings)
-    write_json(json_file, {**as_document(comparisons), "recordings": rows})
+def print_comparisons(
+    comparisons: list[Comparison], recordings: list[workload_kernels.Comparison]
+) -> None:
     console = wide_console(TABLE_WIDTH)
     for comparison in comparisons:
         console.print(as_table(comparison))
@@ -241,3 +229,23 @@ def show_workloads(traces: Path | None, scale: float, json_file: Path | None) ->
         highlight=False,
         soft_wrap=True,
     )
+
+
+def show_workloads(traces: Path | None, scale: float, json_file: Path | None) -> None:
+    if not 0 < scale <= 1:
+        raise BadUsage(f"lab workloads: --scale {scale:g}: expected more than 0, at most 1")
+    build()
+    recorded = read_traces(traces) if traces else read_recorded()
+    shapes = run_all(
+        "workloads", PROGRAMS, lambda program: generate(program, scale), lambda program: 1
+    )
+    comparisons = [
+        Comparison(program, recorded[program.trace], shape)
+        for program, shape in zip(PROGRAMS, shapes, strict=True)
+    ]
+    recordings = workload_kernels.compare_all()
+    rows = workload_kernels.as_rows(recordings)
+    try:
+        write_json(json_file, {**as_document(comparisons), "recordings": rows})
+    finally:  # a full disk must not take the figures
+        print_comparisons(comparisons, recordings)

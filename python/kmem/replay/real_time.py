@@ -64,6 +64,36 @@ def measure(trace: Path, arguments: Sequence[str], sets: Sequence[OptionSet], ro
             one.rounds.append(run_round(trace, arguments, one.options))
 
 
+def print_results(
+    document: dict[str, Any], trace: Path, common: str, rounds: int, *, touch: bool
+) -> None:
+    output = wide_console(WIDTH)
+    machine = document["machine"]
+    threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
+    output.print(
+        f"{trace.name} in real time: {threads} on {machine['usable_cpus']} usable CPUs,"
+        f" window {machine['window']}, objects {'' if touch else 'not '}written;"
+        f" {common or 'default options'}; medians of {rounds} round{'' if rounds == 1 else 's'}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    show_sets(document, output)
+    if len(document["sets"]) > 1:
+        show_ranks(document["rank_correlation"], output)
+    else:
+        lines = Table(box=SIMPLE, show_header=False)
+        for justify in ("left", "right"):
+            lines.add_column("", justify=justify, no_wrap=True)
+        for name, value in state_rows(document["sets"][0]):
+            lines.add_row(name, value)
+        output.print(lines)
+        if any(cache["pages"] for cache in document["sets"][0]["caches"]):
+            output.print(cache_table(document["sets"][0]["caches"]))
+    for note in NOTES:
+        output.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
 def show_real_time(
     trace: Path,
     *,
@@ -97,30 +127,7 @@ def show_real_time(
                 )
     measure(trace, arguments, sets, rounds)
     document = as_document(sets, touch)
-    write_json(json_file, document)
-
-    output = wide_console(WIDTH)
-    machine = document["machine"]
-    threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
-    output.print(
-        f"{trace.name} in real time: {threads} on {machine['usable_cpus']} usable CPUs,"
-        f" window {machine['window']}, objects {'' if touch else 'not '}written;"
-        f" {common or 'default options'}; medians of {rounds} round{'' if rounds == 1 else 's'}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-    show_sets(document, output)
-    if len(sets) > 1:
-        show_ranks(document["rank_correlation"], output)
-    else:
-        lines = Table(box=SIMPLE, show_header=False)
-        for justify in ("left", "right"):
-            lines.add_column("", justify=justify, no_wrap=True)
-        for name, value in state_rows(document["sets"][0]):
-            lines.add_row(name, value)
-        output.print(lines)
-        if any(cache["pages"] for cache in document["sets"][0]["caches"]):
-            output.print(cache_table(document["sets"][0]["caches"]))
-    for note in NOTES:
-        output.print(note, highlight=False, markup=False, soft_wrap=True)
+    try:
+        write_json(json_file, document)
+    finally:  # a full disk must not take the figures
+        print_results(document, trace, common, rounds, touch=touch)

@@ -83,10 +83,12 @@ def show_replay(
     else:
         document, speed = run(trace, tool_arguments(",".join(options), cpus, nodes, repeat))
     add_derived(document, costs, costs_file)
-    write_json(json_file, document)
-    output = show_table(document, title_of(trace, document["machine"]))
-    if slabinfo:
-        from kmem.replay import recorded_report
+    try:
+        write_json(json_file, document)
+    finally:  # a full disk must not take the figures
+        output = show_table(document, title_of(trace, document["machine"]))
+        if slabinfo:
+            from kmem.replay import recorded_report
 
-        recorded_report.show(document["recorded"], output)
-    output.print(speed, highlight=False)
+            recorded_report.show(document["recorded"], output)
+        output.print(speed, highlight=False)

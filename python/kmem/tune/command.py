@@ -122,5 +122,7 @@ def tune(
             " the same command goes on"
         ) from None
     document = as_document(search, found, chosen, replays, resident_bytes, cpu_seconds)
-    write_json(json_file, document)
-    show(document, "assumed" if costs_file is None else str(costs_file))
+    try:
+        write_json(json_file, document)
+    finally:  # a full disk must not take the figures
+        show(document, "assumed" if costs_file is None else str(costs_file))
