@@ -14,8 +14,7 @@
 #include <ucontext.h>
 #include <x86intrin.h>
 
-/* Volatile, as the handler changes it where the compiler may see no more than a call of malloc. */
-static volatile struct {
+static struct {
         unsigned int left; /* instructions until act is called */
         void (*act)(void); /* NULL: it was called */
 } steps;
@@ -34,6 +33,17 @@ static void step_taken(int number, siginfo_t *info, void *interrupted)
 }
 
 /*
+ * Barriers on both sides: the compiler moves loads and stores over the instruction that sets the flag,
+ * as it does not know that the handler runs from there on.
+ */
+static inline __attribute__((always_inline)) void set_trap_flag(unsigned long flag)
+{
+        __asm__ volatile("" : : : "memory");
+        __writeeflags((__readeflags() & ~TRAP_FLAG) | flag);
+        __asm__ volatile("" : : : "memory");
+}
+
+/*
  * Calls @run; behind @count of its instructions, in a signal handler, @act. False if @run was over
  * before.
  */
@@ -44,9 +54,9 @@ static bool run_with_act_at(unsigned int count, void (*run)(void), void (*act)(v
         sigaction(SIGTRAP, &action, NULL);
         steps.left = count;
         steps.act = act;
-        __writeeflags(__readeflags() | TRAP_FLAG);
+        set_trap_flag(TRAP_FLAG);
         run();
-        __writeeflags(__readeflags() & ~TRAP_FLAG);
+        set_trap_flag(0);
         return !steps.act;
 }
 #else
