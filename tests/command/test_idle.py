@@ -114,27 +114,6 @@ def test_command(tmp_path: Path) -> None:
     assert "small, 1 in 20, 8 threads" in done.stdout and "after 0.1 s" in done.stdout
 
 
-def test_options_of_the_caller_are_told(tmp_path: Path) -> None:
-    file, options = tmp_path / "file", {"KMEM_OPTIONS": "registry=off"}
-    done = idle(
-        *("--rounds", "1", "--peers", "glibc", "--seconds", "0.1"),
-        *("--json", file),
-        environment=options,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "KMEM_OPTIONS=registry=off held for libkmem" in done.stdout
-    assert json.loads(file.read_text())["options"] == "registry=off"
-
-
-def test_full_disk_does_not_take_the_figures() -> None:
-    done = idle("--rounds", "1", "--peers", "glibc", "--seconds", "0.1", "--json", "/dev/full")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        1,
-        "kmem: --json /dev/full: No space left on device",
-    )
-    assert "pages with a live block" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [(("--seconds", "0"), "--seconds"), (("--peers", "hoard"), "--peers hoard: there are glibc,")],

@@ -272,18 +272,6 @@ def test_command(tmp_path: Path) -> None:
     assert set(document["addresses"]) == {"default", "glibc"}
 
 
-def test_full_disk_does_not_take_the_figures() -> None:
-    done = misuse(
-        *("--levels", "default", "--runs", "0", "--only", "reuse/next/small"),
-        *("--peers", "glibc", "--json", "/dev/full"),
-    )
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        1,
-        "kmem: --json /dev/full: No space left on device",
-    )
-    assert "Without harm" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -72,23 +72,6 @@ def test_narrow_terminal_cuts_no_figure() -> None:
     assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
 
 
-def test_options_of_the_caller_are_told(tmp_path: Path) -> None:
-    file, options = tmp_path / "file", {"KMEM_OPTIONS": "registry=off"}
-    done = start("--runs", "1", "--peers", "glibc", "--json", file, environment=options)
-    assert done.returncode == 0, done.stderr
-    assert "KMEM_OPTIONS=registry=off held for libkmem" in done.stdout
-    assert json.loads(file.read_text())["options"] == "registry=off"
-
-
-def test_full_disk_does_not_take_the_figures() -> None:
-    done = start("--runs", "3", "--peers", "glibc", "--json", "/dev/full")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        1,
-        "kmem: --json /dev/full: No space left on device",
-    )
-    assert "over glibc's" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "named"),
     [

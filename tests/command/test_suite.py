@@ -498,18 +498,6 @@ def test_list_of_rows() -> None:
     assert wrong.returncode == 2 and "--only no-such*: there are" in wrong.stderr
 
 
-def test_full_disk_does_not_take_the_figures() -> None:
-    done = suite(
-        *("--rounds", "1", "--scale", "0.002", "--only", "mixed"),
-        *("--peers", "glibc", "--json", "/dev/full"),
-    )
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        1,
-        "kmem: --json /dev/full: No space left on device",
-    )
-    assert "CPU time in seconds" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "named"),
     [

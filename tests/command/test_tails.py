@@ -165,30 +165,6 @@ def test_command(tmp_path: Path) -> None:
     assert "are subtracted from every call" in done.stdout
 
 
-def test_options_of_the_caller_are_told(tmp_path: Path) -> None:
-    file, options = tmp_path / "file", {"KMEM_OPTIONS": "registry=off"}
-    done = tails(
-        *("--rounds", "1", "--scale", "0.01", "--only", "busy"),
-        *("--peers", "glibc", "--json", file),
-        environment=options,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "KMEM_OPTIONS=registry=off held for libkmem" in done.stdout
-    assert json.loads(file.read_text())["options"] == "registry=off"
-
-
-def test_full_disk_does_not_take_the_figures() -> None:
-    done = tails(
-        *("--rounds", "1", "--scale", "0.01", "--only", "busy"),
-        *("--peers", "glibc", "--json", "/dev/full"),
-    )
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        1,
-        "kmem: --json /dev/full: No space left on device",
-    )
-    assert "busy: malloc, ns" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -468,29 +468,3 @@ def test_full_disk_does_not_take_the_figures(capsys: pytest.CaptureFixture[str])
     with pytest.raises(KmemError, match="--json /dev/full: No space left on device"):
         show_experiment(lambda: report, Path("/dev/full"), None)
     assert "title of the experiment\nwords\na note\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "figures"),
-    [
-        (("replay", TINY), "pages at the end"),
-        (("replay", "--real-time", TINY), "medians of"),
-        (("tune", TINY, "--trials", "2", "--study", "study"), "defaults"),
-    ],
-    ids=["replay", "real time", "tune"],
-)
-def test_full_disk_takes_no_figures(
-    tmp_path: Path, words: tuple[str | Path, ...], figures: str
-) -> None:
-    done = subprocess.run(
-        [ROOT / "kmem", *words, "--json", "/dev/full"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert (done.returncode, done.stderr.splitlines()[-1:]) == (
-        1,
-        ["kmem: --json /dev/full: No space left on device"],
-    )
-    assert figures in done.stdout

@@ -6,7 +6,6 @@ hunt_figures.py the ratios and hunt_report.py the tables.
 """
 
 import json
-import os
 import re
 import secrets
 import shutil
@@ -27,7 +26,7 @@ from kmem.bench.hunt_figures import Point, as_ratios
 from kmem.bench.hunt_report import Hunt, as_document, show
 from kmem.bench.hunt_runs import Found, check_words, measure
 from kmem.bench.hunt_space import THREADS_MAX, Dice, as_words, suggest, threads_between
-from kmem.bench.suite import TABLE_WIDTH, choose_peers, commit
+from kmem.bench.suite import TABLE_WIDTH, choose_peers, commit, own_options
 from kmem.bench.suite_report import OURS
 from kmem.common.console import wide_console
 from kmem.common.errors import BadUsage, KmemError
@@ -204,7 +203,7 @@ def go_on(
     # The file has a single commit and single options for all of its points.
     asked: dict[str, object] = {
         "commit": commit(),
-        "options": os.environ.get("KMEM_OPTIONS", ""),
+        "options": own_options(),
         "rounds": wanted.rounds,
         "run_seconds": wanted.seconds,
         "threads": list(threads),
@@ -251,7 +250,7 @@ def bench_hunt(wanted: Wanted) -> int:
     found, missing = peers.find(chosen, progress)
     now = commit()
     versions = {OURS: f"commit {now}"} | {peer.allocator.name: peer.version for peer in found}
-    options = os.environ.get("KMEM_OPTIONS", "")
+    options = own_options()
     hunt = Hunt(now, seed, wanted.rounds, wanted.seconds, threads, options, versions, missing, [])
     progress.print(f"seed {seed}")
     status = 0

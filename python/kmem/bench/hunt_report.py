@@ -21,7 +21,7 @@ from kmem.bench.hunt_figures import (
     share,
     spread,
 )
-from kmem.bench.suite_report import MIB, OURS, as_ratio, cpus, memory_bytes
+from kmem.bench.suite_report import MIB, OURS, as_ratio, cpus, memory_bytes, options_line
 from kmem.common.figures import Ratio
 from kmem.common.machine import processor
 
@@ -257,7 +257,7 @@ def notes(hunt: Hunt) -> list[str]:
     if ways:
         lines.append(f"a cache line took {min(ways):.0f} to {max(ways):.0f} ns between CPUs")
     if hunt.options:
-        lines.append(f"KMEM_OPTIONS={hunt.options} held for {OURS}")
+        lines.append(options_line(hunt.options))
     lines.append(f"transparent huge pages: {huge_pages()}")
     lines.append(f"seed {hunt.seed}, medians of {hunt.rounds} rounds of {hunt.seconds:g} s")
     return lines

@@ -21,7 +21,7 @@ from kmem.bench import peers, suite_rows
 from kmem.bench.allocators import LIBKMEM, Allocator
 from kmem.bench.crates import check_library
 from kmem.bench.rounds import check_rounds, measure_rows
-from kmem.bench.suite_report import OURS, Report, as_document, as_html, show
+from kmem.bench.suite_report import OURS, Report, as_document, as_html, options_line, show
 from kmem.common.errors import BadUsage
 from kmem.common.files import write_json, write_result
 from kmem.common.tree import ROOT, build
@@ -48,8 +48,7 @@ def own_options() -> str:
 
 def tell_options(console: Console) -> None:
     if options := own_options():
-        line = f"KMEM_OPTIONS={options} held for {OURS}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(options_line(options), highlight=False, markup=False, soft_wrap=True)
 
 
 def words_of(text: str) -> list[str]:

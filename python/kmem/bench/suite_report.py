@@ -202,6 +202,10 @@ def over_bound(
     ]
 
 
+def options_line(options: str) -> str:
+    return f"KMEM_OPTIONS={options} held for {OURS}"
+
+
 def notes(report: Report, bound: float) -> list[str]:
     lines = [f"{name}: {version}" for name, version in report.versions.items()]
     if apart := [name for name in report.names if name in report.hardened]:
@@ -222,7 +226,7 @@ def notes(report: Report, bound: float) -> list[str]:
             f"{OURS} over {bound:g} times the row's best, {what}: {', '.join(over) or 'no row'}"
         )
     if report.options:
-        lines.append(f"KMEM_OPTIONS={report.options} held for {OURS}")
+        lines.append(options_line(report.options))
     return lines
 
 
