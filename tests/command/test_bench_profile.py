@@ -20,10 +20,11 @@ profile = partial(kmem, "bench", "profile")
 
 def test_the_programs_objects_are_on_malloc() -> None:
     """Integers and strings come from the smallest classes, many a second."""
-    with running(min(os.sched_getaffinity(0))) as (registry, count):
+    with running(min(os.sched_getaffinity(0))) as program:
+        count = program.count
 
         def taken() -> int:
-            return sum(cache.taken for cache in read_caches(registry))
+            return sum(cache.taken for cache in read_caches(program.registry))
 
         before, pieces = taken(), int(count[0])
         time.sleep(1)

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from kmem_command import kmem
 
-from kmem.bench import watch as bench
-from kmem.bench.watch import POLLED, Measured, measure, percent, running
-from kmem.common.errors import KmemError
+from kmem.bench.watch import POLLED, Measured, percent, running
 from kmem.live.registry.caches import read_caches
 
 pytestmark = pytest.mark.alone
@@ -47,20 +45,6 @@ def test_counts_grow_until_the_program_is_stopped() -> None:
         assert program.made() == made
         assert program.registry.copy() == copy
         assert read_caches(program.registry)
-
-
-def test_a_round_without_blocks_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    windows = iter([(7.0, 1.0), (0.0, 1.0), (7.0, 1.0), *[(9.0, 2.0)] * 6])
-    monkeypatch.setattr(bench, "one_window", lambda *_: next(windows))
-    measured = measure(POLLED[0], 2, 100, 0.01, min(os.sched_getaffinity(0)), 1)
-    assert measured.alone == measured.beside == measured.watched == [9.0, 9.0]
-    assert measured.polls == [2.0, 2.0]
-
-
-def test_a_program_that_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "one_window", lambda *_: (0.0, 1.0))
-    with pytest.raises(KmemError, match=r"made no block in 3 windows of 0.01 s"):
-        measure(POLLED[0], 2, 100, 0.01, min(os.sched_getaffinity(0)), 1)
 
 
 def test_command(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from kmem.bench.watched import watched
+from kmem.bench.watched import Window, watched, windows_in_turn
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.figures import median_of_ratios
 from kmem.common.files import write_json
@@ -41,21 +41,27 @@ COMMANDS = "set,get,hset,zadd,sadd,incr"
 
 @dataclass(frozen=True)
 class Server:
-    process: int
+    process: subprocess.Popen[bytes]
     registry: Registry
     socket: socket.socket
 
     def commands(self) -> int:
         """Commands processed so far."""
-        self.socket.sendall(b"INFO stats\r\n")
         text = b""
-        while b"total_commands_processed:" not in text or not text.endswith(b"\r\n"):
-            text += self.socket.recv(65536)
+        try:
+            self.socket.sendall(b"INFO stats\r\n")
+            while b"total_commands_processed:" not in text or not text.endswith(b"\r\n"):
+                received = self.socket.recv(65536)
+                if not received:
+                    raise ConnectionResetError("it was closed")
+                text += received
+        except OSError as error:
+            raise KmemError(f"bench guards: the connection to redis: {error}") from None
         return int(text.split(b"total_commands_processed:")[1].split(b"\r")[0])
 
     def cpu_seconds(self) -> float:
         """CPU time of the process; the number of its clock is clock_getcpuclockid(3)'s."""
-        return time.clock_gettime((~self.process << 3) | 2)
+        return time.clock_gettime((~self.process.pid << 3) | 2)
 
     def set_rate(self, rate: int) -> None:
         done = answer(self.registry, ask(self.registry, 0, "guard_sampling", str(rate)),
@@ -90,7 +96,7 @@ def loaded(cpus: list[int]) -> Iterator[Server]:
                 with socket.socket(socket.AF_UNIX) as connection:
                     connection.connect(str(path))
                     time.sleep(FILL_SECONDS)
-                    yield Server(process.pid, registry, connection)
+                    yield Server(process, registry, connection)
                 if load.poll() is not None:
                     raise KmemError(f"bench guards: redis-benchmark ended with {load.returncode}")
             finally:
@@ -98,16 +104,21 @@ def loaded(cpus: list[int]) -> Iterator[Server]:
                 load.wait()
 
 
-def one_window(server: Server, rate: int, seconds: float) -> float:
-    """Commands for each second of CPU time, with one guard in that many allocations; 0: none."""
+def one_window(server: Server, rate: int, seconds: float) -> Window:
+    """Commands for each second of CPU time, with one guard in that many allocations, 0: none.
+
+    The second figure is the guards for each command, from the change of the rate on.
+    """
+    made, commands = server.guards().made, server.commands()
     server.set_rate(rate)
     time.sleep(SETTLE_SECONDS)
     before, start = server.commands(), server.cpu_seconds()
     time.sleep(seconds)
     after, end = server.commands(), server.cpu_seconds()
-    if after <= before:
-        raise KmemError(f"bench guards: --window {seconds:g}: the server did nothing in it")
-    return (after - before) / (end - start)
+    if start == end:
+        return 0.0, 0.0
+    loaded = after - before - 1  # without the question for the first number
+    return loaded / (end - start), (server.guards().made - made) / (after - commands)
 
 
 def bench_guards(
@@ -118,20 +129,19 @@ def bench_guards(
     if not rates or min(rates) < 1:
         raise BadUsage(f"bench guards: --rate {rates}: expected 1 or more")
     build()
-    settings = (0, *rates)
-    throughput: dict[int, list[float]] = {rate: [] for rate in settings}
-    made: dict[int, list[float]] = {rate: [] for rate in settings}
-    draw = np.random.default_rng(seed)
     with loaded(sorted(os.sched_getaffinity(0))) as server:
-        resident = resident_bytes(server.process)
-        for _ in range(rounds):
-            for rate in draw.permutation(settings):
-                before, commands = server.guards().made, server.commands()
-                throughput[rate].append(one_window(server, int(rate), window))
-                done = server.commands() - commands
-                made[rate].append((server.guards().made - before) / done)
-        most = resident_bytes(server.process)
+        resident = resident_bytes(server.process.pid)
+        taken = windows_in_turn(
+            "bench guards: redis",
+            server.process,
+            (0, *rates),
+            rounds,
+            seed,
+            lambda rate: one_window(server, rate, window),
+        )
+        most = resident_bytes(server.process.pid)
         guards = server.guards()
+    throughput = {rate: [commands for commands, _ in windows] for rate, windows in taken.items()}
     typer.echo(
         f"Throughput that redis loses by guards, {rounds} rounds of windows of {window:g} s, with"
         " its 95% interval"
@@ -146,7 +156,7 @@ def bench_guards(
     }
     for rate in rates:
         ratio = median_of_ratios(throughput[rate], throughput[0])
-        guards_each = float(np.median(made[rate]))
+        guards_each = float(np.median([made for _, made in taken[rate]]))
         typer.echo(
             f"1 in {rate}: {100 * (1 - ratio.median):.2f}%"
             f" [{100 * (1 - ratio.high):.2f}, {100 * (1 - ratio.low):.2f}],"

@@ -10,18 +10,20 @@ CPU time, so time that other programs run on its CPU does not count.
 
 import contextlib
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import typer
 
-from kmem.bench.watched import watched
-from kmem.common.errors import BadUsage, KmemError
+from kmem.bench.watched import Window, watched, windows_in_turn
+from kmem.common.errors import BadUsage
 from kmem.common.figures import median_of_ratios
 from kmem.common.files import write_json
 from kmem.common.sizes import INTERVAL_MOST
@@ -45,9 +47,16 @@ while True:
 """
 
 
+@dataclass(frozen=True)
+class Program:
+    process: subprocess.Popen[bytes]
+    registry: Registry
+    count: npt.NDArray[np.uint64]  # of pieces of work, as it is now
+
+
 @contextlib.contextmanager
-def running(cpu: int) -> Iterator[tuple[Registry, npt.NDArray[np.uint64]]]:
-    """The program, its registry and its count."""
+def running(cpu: int) -> Iterator[Program]:
+    """The program on this CPU, once it has warmed up."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "count"
         file.write_bytes(bytes(8))
@@ -57,8 +66,8 @@ def running(cpu: int) -> Iterator[tuple[Registry, npt.NDArray[np.uint64]]]:
             cpu,
             environment={"PYTHONHASHSEED": "1", "PYTHONMALLOC": "malloc"},
             writable=True,
-        ) as (_, registry):
-            yield registry, np.memmap(file, np.uint64, "r")
+        ) as (process, registry):
+            yield Program(process, registry, np.memmap(file, np.uint64, "r"))
 
 
 def cpu_seconds(process: int) -> float:
@@ -67,14 +76,13 @@ def cpu_seconds(process: int) -> float:
     return sum(int(file.read_text().split()[0]) for file in files) / 1e9
 
 
-def one_window(
-    registry: Registry, count: npt.NDArray[np.uint64], interval: int, seconds: float
-) -> tuple[float, float]:
+def one_window(program: Program, interval: int, seconds: float) -> Window:
     """Pieces of work and samples for a second of CPU time at this interval; 0 takes no samples.
 
     A new interval empties the sheaves and the end of a profile does not, so either kind of window
     begins with an interval at which nothing is sampled, and then has time to settle.
     """
+    registry, count = program.registry, program.count
     set_value(registry, "profile_interval", NOTHING)
     set_value(registry, "profile_interval", interval)
     time.sleep(SETTLE_SECONDS)
@@ -82,8 +90,8 @@ def one_window(
     before, start = int(count[0]), cpu_seconds(registry.process)
     time.sleep(seconds)
     after, end = int(count[0]), cpu_seconds(registry.process)
-    if before == after or start == end:
-        raise KmemError(f"bench profile: --window {seconds:g}: the program did nothing in it")
+    if start == end:
+        return 0.0, 0.0
     samples = count_samples(registry) - sampled
     return (after - before) / (end - start), samples / (end - start)
 
@@ -92,16 +100,22 @@ def bench_profile(rounds: int, window: float, seed: int, json_file: Path | None)
     if not 0.1 <= window <= 10:
         raise BadUsage(f"bench profile: --window {window:g}: expected 0.1 to 10 seconds")
     build()
-    settings = (0, *INTERVALS)
-    throughput: dict[int, list[float]] = {interval: [] for interval in settings}
-    samples: dict[int, list[float]] = {interval: [] for interval in settings}
-    draw = np.random.default_rng(seed)
-    with running(max(os.sched_getaffinity(0))) as (registry, count):
-        for _ in range(rounds):
-            for interval in draw.permutation(settings):
-                pieces, taken = one_window(registry, count, int(interval), window)
-                throughput[interval].append(pieces)
-                samples[interval].append(taken)
+    with running(max(os.sched_getaffinity(0))) as program:
+        taken = windows_in_turn(
+            "bench profile: the program",
+            program.process,
+            (0, *INTERVALS),
+            rounds,
+            seed,
+            lambda interval: one_window(program, interval, window),
+        )
+    throughput = {
+        interval: [pieces for pieces, _ in windows] for interval, windows in taken.items()
+    }
+    samples = {
+        interval: float(np.median([samples for _, samples in windows]))
+        for interval, windows in taken.items()
+    }
     typer.echo(
         f"Work for a second of CPU time that python3 on malloc loses by sampling, {rounds} rounds"
         f" of windows of {window:g} s, with its 95% interval"
@@ -112,12 +126,12 @@ def bench_profile(rounds: int, window: float, seed: int, json_file: Path | None)
         typer.echo(
             f"interval {interval >> 10:>5} KiB: {100 * (1 - ratio.median):.2f}%"
             f" [{100 * (1 - ratio.high):.2f}, {100 * (1 - ratio.low):.2f}],"
-            f" {np.median(samples[interval]):.0f} samples a second"
+            f" {samples[interval]:.0f} samples a second"
         )
         result[str(interval)] = {
             "median": ratio.median,
             "low": ratio.low,
             "high": ratio.high,
-            "samples": float(np.median(samples[interval])),
+            "samples": samples[interval],
         }
     write_json(json_file, result)

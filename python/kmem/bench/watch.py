@@ -17,7 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from kmem.bench.watched import is_running, watched
+from kmem.bench.watched import Window, watched, windows_in_turn
 from kmem.bench.workloads import WORKLOADS
 from kmem.common.errors import BadUsage, KmemError
 from kmem.common.figures import Ratio, median_of_ratios
@@ -99,9 +99,7 @@ def poll(registry: Registry, rate: float, seconds: float) -> float:
         time.sleep(max(start + count / rate - now, 0))
 
 
-def one_window(
-    target: Program, read: Registry | None, rate: float, seconds: float
-) -> tuple[float, float]:
+def one_window(target: Program, read: Registry | None, rate: float, seconds: float) -> Window:
     """The blocks a second that the target makes while @read is read, and the polls a second."""
     before, start = target.made(), time.monotonic()
     polls = 0.0
@@ -114,38 +112,25 @@ def one_window(
 
 
 def measure(name: str, rounds: int, rate: float, window: float, cpu: int, seed: int) -> Measured:
-    measured = Measured(name)
-    draw = np.random.default_rng(seed)
     with running(name, cpu, seed) as other:
         other.process.send_signal(signal.SIGSTOP)
         with running(name, cpu, seed) as target:
-            sides: Sequence[tuple[list[float], Registry | None]] = (
-                (measured.alone, None),
-                (measured.beside, other.registry),
-                (measured.watched, target.registry),
-            )
-            lost = 0
-            while len(measured.alone) < rounds and lost <= rounds:
-                taken = {
-                    side: one_window(target, sides[side][1], rate, window)
-                    for side in draw.permutation(len(sides))
-                }
-                if not all(throughput for throughput, _ in taken.values()):
-                    lost += 1
-                    continue
-                for side, (figures, read) in enumerate(sides):
-                    figures.append(taken[side][0])
-                    if read is target.registry:
-                        measured.polls.append(taken[side][1])
-            if not is_running(target.process.pid):
-                status = target.process.wait()
-                raise KmemError(f"bench watch: {name} ended with status {status}")
-            if lost > rounds:
-                raise KmemError(
-                    f"bench watch: {name} made no block in {lost} windows of {window:g} s:"
-                    " expected an idle CPU, or a longer --window"
-                )
-    return measured
+            read = (None, other.registry, target.registry)
+            alone, beside, watched = windows_in_turn(
+                f"bench watch: {name}",
+                target.process,
+                range(len(read)),
+                rounds,
+                seed,
+                lambda side: one_window(target, read[side], rate, window),
+            ).values()
+    return Measured(
+        name,
+        alone=[blocks for blocks, _ in alone],
+        beside=[blocks for blocks, _ in beside],
+        watched=[blocks for blocks, _ in watched],
+        polls=[polls for _, polls in watched],
+    )
 
 
 def percent(ratio: Ratio) -> str:

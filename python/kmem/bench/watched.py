@@ -5,7 +5,9 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from kmem.bench.allocators import preloadable
 from kmem.bench.timed import clean_environment
@@ -16,6 +18,7 @@ from kmem.live.registry.find import open_process
 from kmem.live.registry.layout import RegistryError
 
 WARM_SECONDS = 1.0  # until caches and heap have reached their size
+Window = tuple[float, float]  # the program's throughput in it, and a figure of the benchmark's own
 
 
 def is_running(process: int) -> bool:
@@ -57,3 +60,37 @@ def watched(
     finally:
         process.kill()
         process.wait()
+
+
+def windows_in_turn(
+    what: str,
+    process: subprocess.Popen[bytes],
+    settings: Sequence[int],
+    rounds: int,
+    seed: int,
+    window: Callable[[int], Window],
+) -> dict[int, list[Window]]:
+    """A window of each setting in each round, in a newly drawn order.
+
+    A round is taken again if the program did nothing in one of its windows: the machine's other
+    work kept it from running. `what` begins the text of errors.
+    """
+    taken: dict[int, list[Window]] = {setting: [] for setting in settings}
+    draw = np.random.default_rng(seed)
+    done = lost = 0
+    while done < rounds:
+        of_round = {int(setting): window(int(setting)) for setting in draw.permutation(settings)}
+        if not is_running(process.pid):
+            raise KmemError(f"{what} ended with status {process.wait()}")
+        if all(throughput for throughput, _ in of_round.values()):
+            done += 1
+            for setting, figures in of_round.items():
+                taken[setting].append(figures)
+            continue
+        lost += 1
+        if lost > rounds:
+            raise KmemError(
+                f"{what} did nothing in a window of {lost} rounds:"
+                " expected an idle CPU, or a longer --window"
+            )
+    return taken
