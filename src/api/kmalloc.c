@@ -55,12 +55,17 @@ static KMEM_NOINLINE void *kmalloc_slow(size_t size, gfp_t flags)
         return likely(block) ? block : kmalloc_failed(size, flags);
 }
 
+/* The pair offset of the class that serves @size. */
+static KMEM_ALWAYS_INLINE uint32_t kmalloc_class(size_t size)
+{
+        return load_folded(&front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
+}
+
 /*
  * Does the part of the flags besides the memory. Accounted memory comes from caches of its own
  * (S11-07).
  */
-static KMEM_NOINLINE void *kmalloc_with_flags(void *object, size_t size, gfp_t flags,
-                                              uint32_t offset)
+static KMEM_NOINLINE void *kmalloc_with_flags(void *object, size_t size, gfp_t flags)
 {
         if (wants_account(flags)) {
                 kfree(object);
@@ -68,7 +73,8 @@ static KMEM_NOINLINE void *kmalloc_with_flags(void *object, size_t size, gfp_t f
         }
         if (flags & __GFP_ZERO)
                 memset(object, 0,
-                       load_acquire(&caches_by_index[offset >> PAIR_SHIFT])->object_size);
+                       load_acquire(&caches_by_index[kmalloc_class(size) >> PAIR_SHIFT])
+                               ->object_size);
         return object;
 }
 
@@ -82,13 +88,11 @@ KMEM_FAST_CALL void *kmalloc(size_t size, gfp_t flags)
 
         load_for_pop();
         if (likely(size - 1 < limit)) {
-                uint32_t offset =
-                        load_folded(&front()->kmalloc_class[(size - 1) >> CLASS_STEP_SHIFT]);
-                void *object = percpu_alloc_class(offset);
+                void *object = percpu_alloc_class(kmalloc_class(size));
 
                 if (likely(object)) {
                         if (unlikely(flags & (__GFP_ZERO | __GFP_ACCOUNT)))
-                                return kmalloc_with_flags(object, size, flags, offset);
+                                return kmalloc_with_flags(object, size, flags);
                         return object;
                 }
         }

@@ -23,7 +23,7 @@ static void *alloc_on_node(struct kmem_cache *cache, gfp_t flags, int node, cons
         object = cache_is_closed(cache) || wants_account(flags)
                          ? accounted_alloc(cache, flags, node, refused)
                          : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
-        percpu_unmark(cache, object);
+        object = percpu_unmarked(cache, object);
         record_object(cache, object, site);
         if (object && flags & __GFP_ZERO)
                 memset(object, 0, cache->object_size);

@@ -88,6 +88,7 @@ void *accounted_alloc(struct kmem_cache *cache, gfp_t flags, int node, bool *ref
                 return NULL;
         object = node == NODE_ANY ? percpu_alloc(cache)
                                   : percpu_alloc_on_node(cache, node, flags & __GFP_THISNODE);
+        object = percpu_unmarked(cache, object);
         if (object && !mark_handed(cache, 1, &object))
                 object = NULL;
         if (!owner)

@@ -46,8 +46,7 @@ static void *object_alloc(struct kmem_cache *cache, gfp_t flags, bool *refused)
         *refused = false;
         object = cache_is_closed(cache) ? accounted_alloc(cache, flags, NODE_ANY, refused)
                                         : percpu_alloc(cache);
-        percpu_unmark(cache, object);
-        return object;
+        return percpu_unmarked(cache, object);
 }
 
 /* Whether a request that no longer fits the reservation may find room outside it. */
@@ -76,9 +75,8 @@ static size_t guard_align(enum class_table table, const struct kmem_cache *cache
 static void *cleared_pages(struct kmem_cache *cache, size_t size, bool *refused)
 {
         bool write_all = size <= WRITTEN_MOST || cleared_are_filled(size);
-        void *object = percpu_alloc_resting(cache);
+        void *object = percpu_unmarked(cache, percpu_alloc_resting(cache));
 
-        percpu_unmark(cache, object);
         if (!object && (write_all || pages_free_touched() >= pages_for(size)))
                 object = object_alloc(cache, 0, refused);
         if (!object)

@@ -76,7 +76,8 @@ struct page {
                         uint32_t list_objects : 24; /* slub: free objects counted when slabs joined
                                                        a CPU partial list, from here on; on a node
                                                        partial list see engines/slub/purge.c */
-                        uint32_t stage : 8;         /* slub: enum slab_stage, debug builds only */
+                        uint32_t fresh : 1; /* slub: no page was touched when the slab was made */
+                        uint32_t stage : 7; /* slub: enum slab_stage, debug builds only */
                 };
                 struct {
                         uint16_t active; /* slab: objects handed out; under list_lock */
@@ -201,7 +202,7 @@ KMEM_HIDDEN struct page *pages_alloc(unsigned int order, int node, bool *zero);
 /*
  * Up to @count blocks of @pages each, at most a chunk's, aligned to @align_pages (a power of two),
  * linked through next. All are of a single node, and there are as many as it has; NULL only if no
- * node has any. @one_object: each is for a single object, and perhaps only its beginning is written
+ * node has any. The state of each tells how many of its pages were never touched. @one_object: each is for a single object, and perhaps only its beginning is written
  * (RUN-4).
  */
 KMEM_HIDDEN struct page *pages_alloc_many(size_t pages, size_t align_pages, int node,

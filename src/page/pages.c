@@ -30,6 +30,7 @@ struct request {
         int node;            /* or NODE_ANY */
         uint32_t limit;      /* the frontier does not grow beyond this page for them */
         size_t *fresh;       /* receives how many were not touched, and so read as zero, or NULL */
+        bool fresh_in_state; /* each block's state receives that, too */
         bool one_object;     /* each block is for a single object (RUN-4) */
         bool large;          /* the block is counted as a large block */
         struct touched_bits *bits; /* receives the touched bits of up to BITS_PAGES pages as they
@@ -59,7 +60,7 @@ static struct page *block_make_locked(struct zone *zone, const struct request *r
                 add_owned(&zone->large_blocks, 1);
                 add_owned(&zone->large_pages, request->count);
         }
-        page->state = 0;
+        page->state = request->fresh_in_state ? fresh : 0;
         page->table = NULL;
         page->order = (uint8_t)get_order(request->count << PAGE_SHIFT);
         page->node = (uint8_t)zone->node;
@@ -213,6 +214,7 @@ static struct page *blocks_alloc(size_t pages, size_t align, int node, unsigned 
                 .node = node,
                 .limit = load_relaxed(&frontier.reserved),
                 .fresh = fresh,
+                .fresh_in_state = !fresh,
                 .one_object = one_object,
         };
         struct page *page;

@@ -84,6 +84,7 @@ void marks_decide(struct kmem_cache *cache, struct slot_cache *record, void **ob
         for (; at < count; at += 1 + (uint64_t)gap_of(cache)) {
                 /* MARK-3. Release, with marks_exist. */
                 store_release(&marks_made, true);
+                objects[at] = object_without_fresh(objects[at]); /* FRESH-2 */
                 cache->engine->give(cache, &record->engine, &objects[at], 1);
                 objects[at] = NULL;
         }

@@ -740,7 +740,8 @@ void *percpu_alloc_on_node(struct kmem_cache *cache, int node, bool only)
         if (node == (int)system_current_node() && cache->engine->caching != CACHING_NONE)
                 object = percpu_alloc(cache);
         /* A sample belongs to no node. */
-        if (object && (in_sample_region(object) || cache->engine->node_of(cache, object) == node))
+        if (object && (in_sample_region(object) ||
+                       cache->engine->node_of(cache, object_without_fresh(object)) == node))
                 return object;
         slot = slot_current();
         record = slot_record(&slot, cache);

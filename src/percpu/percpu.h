@@ -5,6 +5,7 @@
 #ifndef KMEM_PERCPU_PERCPU_H
 #define KMEM_PERCPU_PERCPU_H
 
+#include "engines/fresh.h"
 #include "percpu/slot.h"
 #include "percpu/statistics.h"
 
@@ -143,16 +144,22 @@ static KMEM_ALWAYS_INLINE void *percpu_alloc_class(uint64_t pair_offset)
 {
         void *object = percpu_alloc_fast(pair_offset);
 
-        if (likely(object))
+        if (likely(object)) {
+                if (unlikely(object_is_fresh(object)))
+                        return object_without_fresh(object);
                 freed_clear(object);
+        }
         return object;
 }
 
-/* What percpu_alloc_class does, for an object or NULL that another way of a cache has handed out. */
-static inline void percpu_unmark(const struct kmem_cache *cache, void *object)
+/* What percpu_alloc_class does, for an object or NULL of percpu_alloc or its kind. */
+static inline void *percpu_unmarked(const struct kmem_cache *cache, void *object)
 {
+        if (unlikely(object_is_fresh(object)))
+                return object_without_fresh(object);
         if (likely(object) && cache->marks_freed)
                 freed_clear(object);
+        return object;
 }
 
 static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *object)
@@ -163,7 +170,10 @@ static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *obje
 /* heap_regain (heap/reclaim.h), once the heap is up. */
 extern KMEM_HIDDEN bool (*percpu_regain)(void);
 
-/* An object from the cache's sheaves, open or closed. */
+/*
+ * An object from the cache's sheaves, open or closed. One of a size class is as it rested there:
+ * percpu_unmarked makes it a program's.
+ */
 static KMEM_ALWAYS_INLINE void *percpu_alloc(struct kmem_cache *cache)
 {
         void *object = percpu_alloc_fast(sheaf_offset(cache));

@@ -182,6 +182,8 @@ void objects_give(struct kmem_cache *cache, struct slot_cache *record, void **ob
 {
         unsigned int foreign;
 
+        for (unsigned int i = 0; cache->marks_freed && i < count; i++)
+                objects[i] = object_without_fresh(objects[i]); /* FRESH-2 */
         if (!cache->engine->finds_foreign)
                 count = objects_keep_own(cache, objects, count);
         if (!count)

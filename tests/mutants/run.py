@@ -62,6 +62,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
         ["unit/test_group.c", "unit/child.c", *WALKERS],
         ["-lcmocka", "-Wl,--wrap=metadata_alloc", "-Wl,--wrap=system_sleep_ns"],
     ),
+    "test_fresh": (["unit/test_fresh.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_bulk_chains": (["unit/test_bulk_chains.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_malloc": (["unit/test_malloc.c", "unit/child.c", *WALKERS], ["-lcmocka"]),
     "test_hardened": (["unit/test_hardened.c", "unit/child.c", *WALKERS], ["-lcmocka"]),

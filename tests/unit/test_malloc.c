@@ -884,10 +884,7 @@ static unsigned int sizes_of_pages(size_t sizes[PAGE_CLASSES])
 
 static void *resting_block(struct kmem_cache *cache)
 {
-        void *block = percpu_alloc_resting(cache);
-
-        percpu_unmark(cache, block);
-        return block;
+        return percpu_unmarked(cache, percpu_alloc_resting(cache));
 }
 
 static uint64_t resting(struct kmem_cache *cache)

@@ -51,6 +51,7 @@ static void slab_make(struct kmem_cache *cache, struct page *slab, unsigned int 
                 slab[1].table = NULL;
         }
         slab->table = table;
+        slab->fresh = slab->state == pages;
         slab->state = state_pack(state);
         slab->node_partial = 0;
         slab->prev = 0;

@@ -6,6 +6,8 @@
  * into every slab touched here meanwhile; none of them takes from it (SLUB-2).
  */
 #include "engines/slub/batch.h"
+
+#include "engines/fresh.h"
 #include "page/deferred.h"
 
 /* Larger objects share lines with their neighbours only at their ends. */
@@ -51,13 +53,14 @@ static uint32_t objects_apart(const struct kmem_cache *cache, bool is_first)
         return (size + CACHE_LINE - aligned + size - 1) / size;
 }
 
-/* Ascending: all, or page by page every nth object. */
+/* Ascending: all, or page by page every nth object. FRESH-1. */
 void batch_take_new(struct batch *batch, const struct kmem_cache *cache, struct page *slab,
                     uint32_t first, uint32_t count)
 {
         void *table = slab->table;
         bool narrow = is_narrow(slab_objects(slab));
-        char *object = slub_object(cache, slab, first);
+        uintptr_t fresh = slab->fresh && cache->marks_freed ? FRESH_BIT : 0;
+        uintptr_t object = (uintptr_t)slub_object(cache, slab, first) | fresh;
         void **place = batch->objects + batch->room;
         uint32_t size = cache->size;
         uint32_t apart = objects_apart(cache, batch->is_first);
@@ -74,7 +77,7 @@ void batch_take_new(struct batch *batch, const struct kmem_cache *cache, struct 
                  */
                 for (uint32_t pass = min_of(start + apart, end); pass-- > start;)
                         for (uint32_t i = pass; i < end; i += apart)
-                                *--place = object + (size_t)i * size;
+                                *--place = (void *)(object + (size_t)i * size);
         }
         batch->room -= count;
 }
