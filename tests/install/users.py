@@ -54,6 +54,10 @@ target_link_libraries(drop-in PRIVATE kmem::malloc)
 add_executable(static program.c)
 target_compile_definitions(static PRIVATE OURS)
 target_link_libraries(static PRIVATE kmem::kmem-static)
+add_executable(lto program.c)
+target_compile_definitions(lto PRIVATE OURS)
+set_property(TARGET lto PROPERTY INTERPROCEDURAL_OPTIMIZATION ON)
+target_link_libraries(lto PRIVATE kmem::kmem-static)
 add_executable(names names.c)
 target_link_libraries(names PRIVATE kmem::kmem-static)
 add_executable(objects program.cpp)
@@ -66,7 +70,7 @@ FILES = {
     "program.cpp": IN_CPP,
     "CMakeLists.txt": CMAKE,
 }
-OF_CMAKE = ("caches", "drop-in", "static", "names", "objects")
+OF_CMAKE = ("caches", "drop-in", "static", "lto", "names", "objects")
 
 # In Python: the library that malloc's block belongs to. Only libkmem knows the size of the block.
 OWNER = """

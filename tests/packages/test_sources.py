@@ -31,6 +31,10 @@ foreach name, package : {'kmem': 'kmem', 'malloc': 'kmem-malloc', 'kmem-static':
 endforeach
 """
 
+# What a project may ask for all that it builds, the library too.
+OF_PROJECTS_BY_CMAKE = ("-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",)
+OF_PROJECTS_BY_MESON = ("-Db_lto=true",)
+
 
 def test_recipe_is_what_meson_does() -> None:
     """CMake and cargo build by this file."""
@@ -52,7 +56,8 @@ def expect_libraries_as_of_meson(folder: Path) -> None:
         assert "text.used" in run(["readelf", "-SW", made], folder)
 
 
-def test_cmake(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), OF_PROJECTS_BY_CMAKE])
+def test_cmake(tmp_path: Path, options: tuple[str, ...]) -> None:
     need_packages("cmake", "ninja-build")
     # A space, which the linker's words must survive. A comma ends CMake's own -Wl,-rpath.
     folder = tmp_path / "a folder"
@@ -65,10 +70,11 @@ def test_cmake(tmp_path: Path) -> None:
     (folder / "CMakeLists.txt").write_text(CMAKE.format(root=tree))
     (folder / "program.c").write_text(PROGRAM)
     build = folder / "build"
-    run(["cmake", "-S", folder, "-B", build, "-G", "Ninja"], folder)
+    run(["cmake", "-S", folder, "-B", build, "-G", "Ninja", *options], folder)
     run(["cmake", "--build", build, "--parallel", "2"], folder)
     expect_programs(build)
-    expect_libraries_as_of_meson(build)
+    if not options:
+        expect_libraries_as_of_meson(build)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +98,8 @@ def test_archive(archive: Path) -> None:
     assert files == set(known)
 
 
-def test_meson_wrap(archive: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), OF_PROJECTS_BY_MESON])
+def test_meson_wrap(archive: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     subprojects = tmp_path / "subprojects"
     (subprojects / "packagefiles").mkdir(parents=True)
     shutil.copy(archive / "libkmem.wrap", subprojects)
@@ -101,7 +108,8 @@ def test_meson_wrap(archive: Path, tmp_path: Path) -> None:
     (tmp_path / "meson.build").write_text(MESON)
     (tmp_path / "program.c").write_text(PROGRAM)
     build = tmp_path / "build"
-    run([BIN / "meson", "setup", build], tmp_path)
+    run([BIN / "meson", "setup", *options, build], tmp_path)
     run([BIN / "ninja", "-C", build, "-j2"], tmp_path)
     expect_programs(build)
-    expect_libraries_as_of_meson(build)
+    if not options:
+        expect_libraries_as_of_meson(build)
