@@ -32,8 +32,19 @@ endforeach
 """
 
 # What a project may ask for all that it builds, the library too.
-OF_PROJECTS_BY_CMAKE = ("-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",)
-OF_PROJECTS_BY_MESON = ("-Db_lto=true",)
+OF_PROJECTS_BY_CMAKE = (
+    "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
+    "-DCMAKE_UNITY_BUILD=ON",
+    "-DCMAKE_C_STANDARD=99",
+    "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror",
+)
+OF_PROJECTS_BY_MESON = (
+    "-Db_lto=true",
+    "-Dunity=on",
+    "-Dc_std=c99",
+    "-Dwarning_level=3",
+    "-Dwerror=true",
+)
 
 
 def test_recipe_is_what_meson_does() -> None:
