@@ -130,12 +130,13 @@ def stage_documents(folder: Path) -> None:
 def make_folders(prefix: Path, name: str) -> set[str]:
     """The folder of a name below the prefix; returns the folders that were not there."""
     made = set()
-    for folder in reversed(Path(name).parents):
-        path = prefix / folder
+    # Those above it as well: with a narrow umask nobody else would come through them.
+    for path in reversed((prefix / name).parents):
         if not path.exists():
-            path.mkdir(parents=True)
+            path.mkdir()
             path.chmod(0o755)
-            made.add(str(folder))
+            if path.is_relative_to(prefix):
+                made.add(str(path.relative_to(prefix)))
     return made
 
 

@@ -255,6 +255,19 @@ def test_uninstall_removes_all_of_it_and_nothing_else(tmp_path: Path) -> None:
     assert f"uninstall: {listed} is missing" in done.stderr
 
 
+def test_every_new_folder_is_for_everybody(tmp_path: Path) -> None:
+    destination = tmp_path / "above" / "root"
+    words = ["make", "install", f"PREFIX={PREFIX}", f"DESTDIR={destination}"]
+    done = subprocess.run(
+        ["sh", "-c", 'umask 077; exec "$@"', "sh", *words],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    done_well(done)
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "above").rglob("*")}
+    modes[tmp_path / "above"] = (tmp_path / "above").stat().st_mode & 0o777
+    assert [path for path, mode in modes.items() if mode & 0o444 != 0o444] == []
+
+
 def test_a_prefix_is_absolute(tmp_path: Path) -> None:
     done = make("install", tmp_path, "usr")
     assert done.returncode != 0
