@@ -61,13 +61,13 @@ class Installed:
                 (found.folders if kind == "folder" else found.files).add(name)
         return found
 
-    def write(self, prefix: Path) -> None:
+    def write(self, stage: Path, prefix: Path) -> None:
         rows = [
             *(f"file {name}" for name in self.files),
             *(f"folder {name}" for name in self.folders),
         ]
-        (prefix / LIST).write_text("".join(f"{row}\n" for row in sorted(rows)), encoding="utf-8")
-        (prefix / LIST).chmod(0o644)
+        (stage / LIST).write_text("".join(f"{row}\n" for row in sorted(rows)), encoding="utf-8")
+        place(stage / LIST, prefix / LIST)
 
 
 def configured_prefix(meson: Path) -> str:
@@ -144,10 +144,13 @@ def place(source: Path, target: Path) -> None:
     """In one step, so that no program ever sees a part of a file."""
     fresh = target.with_name(f".{target.name}.new")
     fresh.unlink(missing_ok=True)
-    shutil.copy2(source, fresh, follow_symlinks=False)
-    if not source.is_symlink():
-        fresh.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
-    fresh.replace(target)
+    try:
+        shutil.copy2(source, fresh, follow_symlinks=False)
+        if not source.is_symlink():
+            fresh.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
+        fresh.replace(target)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def remove(prefix: Path, names: set[str]) -> None:
@@ -182,14 +185,16 @@ def install(prefix: Path, below: Path) -> None:
         stage_command(stage)
         stage_texts(stage)
         paths = [path for path in sorted(stage.rglob("*")) if path.is_symlink() or path.is_file()]
-        now = Installed({str(LIST)}, set(before.folders))
-        for path in paths:
-            name = str(path.relative_to(stage))
+        names = {str(path.relative_to(stage)) for path in paths}
+        now = Installed({str(LIST), *names}, set(before.folders))
+        for name in sorted(now.files):
             now.folders |= make_folders(below, name)
-            place(path, below / name)
-            now.files.add(name)
-    remove(below, before.files - now.files)
-    now.write(below)
+        # Before the files, so that `uninstall` finds all of them where a full disk ends this.
+        Installed(before.files | now.files, now.folders).write(stage, below)
+        for path in paths:
+            place(path, below / path.relative_to(stage))
+        remove(below, before.files - now.files)
+        now.write(stage, below)
     print(f"{len(now.files)} files are below {below}; docs/install.md says how to link with them")
 
 
@@ -225,7 +230,8 @@ def main(word: str, prefix: str, destination: str) -> int:
         say(str(error))
         return error.status
     except OSError as error:
-        say(f"{word}: {error.filename}: {error.strerror}")
+        # Of a copy that failed, the place that it was for.
+        say(f"{word}: {error.filename2 or error.filename}: {error.strerror}")
         return 1
     return 0
 

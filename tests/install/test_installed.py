@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """What `make install` leaves: programs are built and run from it, with the tree out of sight."""
 
+import errno
 import json
 import os
 import re
@@ -266,6 +267,27 @@ def test_every_new_folder_is_for_everybody(tmp_path: Path) -> None:
     modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "above").rglob("*")}
     modes[tmp_path / "above"] = (tmp_path / "above").stat().st_mode & 0o777
     assert [path for path, mode in modes.items() if mode & 0o444 != 0o444] == []
+
+
+def test_uninstall_after_a_full_disk(tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("unshare: no namespaces here, so no small file system")
+    script = """
+        mount -t tmpfs -o size=4m none "$0"
+        make install DESTDIR="$0" && exit 1
+        find "$0" -name '*.new'
+        find "$0" -name kmem.h
+        make uninstall DESTDIR="$0" || exit 1
+        find "$0" -type f -o -type l
+    """
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, tmp_path],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path / PREFIX.lstrip('/')}/include/kmem.h\n"
+    message = rf"kmem: install: {re.escape(str(tmp_path))}/.*: {os.strerror(errno.ENOSPC)}\n"
+    assert re.search(message, done.stderr)
 
 
 def test_a_prefix_is_absolute(tmp_path: Path) -> None:
