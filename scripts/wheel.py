@@ -144,6 +144,9 @@ def main(target: Path) -> int:
     except KmemError as error:
         say(str(error))
         return error.status
+    except OSError as error:
+        say(f"wheel: {error.filename2 or error.filename}: {error.strerror}")
+        return 1
     print(f"{made} ({made.stat().st_size / 1e6:.1f} MB)")
     return 0
 

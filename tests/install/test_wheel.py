@@ -55,6 +55,17 @@ def test_it_is_small_and_says_its_platform(wheel: Path) -> None:
     assert re.fullmatch(rf"kmem-{VERSION}-py3-none-manylinux_2_28_\w+(\.\w+)*\.whl", wheel.name)
 
 
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [ROOT / "scripts" / "wheel", "file/folder"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    # A relative one counts from where the caller is.
+    told = f"kmem: wheel: {tmp_path / 'file' / 'folder'}: Not a directory\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
 def test_no_package_comes_with_it(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read(f"kmem-{VERSION}.dist-info/METADATA").decode()
