@@ -297,6 +297,25 @@ def test_files_that_are_no_profiles(content: bytes | None, expected: str, tmp_pa
     assert str(caught.value) == f"{path}: {expected}"
 
 
+def test_streams_behind_each_other(tmp_path: Path) -> None:
+    """They are a profile that was packed in pieces, or several profiles, and never half of it."""
+    path = tmp_path / "x.pb.gz"
+    save(path, [Row((Frame(0x1234, (), BINARY),), (1, 2, 3, 4))])
+    packed, expected = path.read_bytes(), read(path)
+    message = gzip.decompress(packed)
+    path.write_bytes(gzip.compress(message[:20]) + gzip.compress(message[20:]) + bytes(512))
+    assert read(path) == expected
+    for behind, reason in (
+        (packed, "has several profiles in it; expected one"),
+        (packed[:-9], "is cut off; expected a whole file"),
+        (b"text", "expected a profile, compressed by gzip"),
+    ):
+        path.write_bytes(packed + behind)
+        with pytest.raises(KmemError) as caught:
+            read(path)
+        assert str(caught.value) == f"{path}: {reason}"
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     """Whatever is in a file, it is a profile or an error of one line."""
     path = tmp_path / "x.pb.gz"

@@ -5,6 +5,7 @@ Fields are by the names and numbers of https://github.com/google/pprof/blob/main
 """
 
 import gzip
+import io
 import os
 import stat
 import zlib
@@ -195,13 +196,17 @@ def unpacked(path: Path) -> bytes:
     except OSError as error:
         raise KmemError(f"{path}: {error.strerror}") from None
     try:
-        unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        message = unpacker.decompress(content, FILE_MOST_BYTES + 1)
-    except zlib.error:
+        # All of its streams, as gzip itself unpacks them: a later one is a part of the profile, or
+        # another profile.
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as streams:
+            message = streams.read(FILE_MOST_BYTES + 1)
+    except EOFError:
+        raise KmemError(f"{path}: is cut off; expected a whole file") from None
+    except (OSError, zlib.error):
         raise KmemError(f"{path}: expected a profile, compressed by gzip") from None
     if len(message) > FILE_MOST_BYTES or len(content) > FILE_MOST_BYTES:
         raise KmemError(f"{path}: expected at most {FILE_MOST_BYTES >> 20} MiB")
-    if not unpacker.eof:
+    if not content:
         raise KmemError(f"{path}: is cut off; expected a whole file")
     return message
 
@@ -247,6 +252,9 @@ def parse(message: bytes, path: Path) -> Saved:
         comment = "; ".join(texts[at] for at in profile.comment)
         program = texts[profile.mapping[0].filename] if profile.mapping else ""
     except (DecodeError, IndexError, KeyError):
+        # Each profile has the empty text once, and messages behind each other are one message.
+        if sum(not text for text in profile.string_table) > 1:
+            raise KmemError(f"{path}: has several profiles in it; expected one") from None
         raise KmemError(f"{path}: expected a profile in pprof's format") from None
     return Saved(
         rows, types, profile.period, profile.time_nanos, profile.duration_nanos, comment, program
