@@ -269,6 +269,21 @@ def test_a_table_without_rows_is_a_sentence(tmp_path: Path) -> None:
     assert same.stdout == "no growth of bytes in use in what was sampled\n"
 
 
+def test_a_difference_that_was_saved(tmp_path: Path) -> None:
+    """It is one still where it is read again, so what shrank is not lost."""
+    path, picture = tmp_path / "x.pb.gz", tmp_path / "x.svg"
+    frames = [(Frame(at, (Line(name),), BINARY),) for at, name in ((1, "grew"), (2, "shrank"))]
+    save(path, [Row(frames[0], (1, 2, 3, 4096)), Row(frames[1], (0, 0, -3, -8192))])
+    done = profile(str(path))
+    assert "growth of bytes in use" in done.stdout and "+4.0K" in done.stdout
+    assert profile(str(path), "-o", picture).returncode == 0
+    assert changes(picture)["all"][0] == -4096
+    assert "growth" in picture.read_text()
+    refused = profile(str(path), "-o", tmp_path / "x.collapsed")
+    assert refused.returncode == 2
+    assert "expected a name that ends with .pb.gz, .html or .svg for a diff" in refused.stderr
+
+
 def test_a_profile_without_names(tmp_path: Path) -> None:
     path = tmp_path / "x.pb.gz"
     save(path, [Row((Frame(0x1234, (), BINARY),), (1, 2, 3, 4))])

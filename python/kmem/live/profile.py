@@ -305,7 +305,10 @@ def take(
 
 
 def from_file(path: Path) -> Profile:
-    """A profile that this command wrote, or another with these figures (as Go's)."""
+    """A profile that this command wrote, or another with these figures (as Go's).
+
+    Nothing but a difference has values below 0.
+    """
     saved = read(path)
     try:
         columns = [saved.types.index(kind) for kind in TYPES]
@@ -322,6 +325,7 @@ def from_file(path: Path) -> Profile:
         saved.time_ns,
         saved.duration_ns,
         saved.comment,
+        is_difference=any(value < 0 for row in rows for value in row.values),
         program=saved.program,
     )
 
@@ -364,6 +368,7 @@ def profile(
     said: list[str] = []
     if isinstance(source, Path):
         made = from_source(source)
+        check_outputs(outputs, is_difference=is_difference or made.is_difference)
     else:
         # Without this the program would stay under sampling until the lease is over.
         end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
