@@ -398,6 +398,13 @@ def test_colours_of_a_difference() -> None:
     assert float(shown["g"][2].get("width", "")) == pytest.approx(1200 * 40 / 100, abs=0.1)
 
 
+def test_a_picture_of_a_deep_stack() -> None:
+    """128 frames, of which each may have many inlined functions, and 64 in Python."""
+    names = [f"f{at}" for at in range(3000)]
+    graph = draw([(names, 60)], "t", "bytes")
+    assert all(f"<title>{name}: 60 bytes, 100.0%</title>" in graph for name in names)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -27,7 +27,11 @@ class Box:
         self.size += abs(value)
 
     def depth(self) -> int:
-        return 1 + max((box.depth() for box in self.callees.values()), default=0)
+        levels, boxes = 0, [self]
+        while boxes:
+            levels += 1
+            boxes = [callee for box in boxes for callee in box.callees.values()]
+        return levels
 
 
 def tree(stacks: Iterable[tuple[Sequence[str], int]]) -> Box:
@@ -72,10 +76,13 @@ def draw(
         f'<text x="{WIDTH // 2}" y="26" font-size="16" text-anchor="middle">{escape(title)}</text>',
     ]
 
-    def add(name: str, box: Box, left: float, level: int) -> None:
+    # Not by recursion: with inlined functions a stack may be deeper than Python's own.
+    waiting: list[tuple[str, Box, float, int]] = [("all", root, 0, 0)] if root.size else []
+    while waiting:
+        name, box, left, level = waiting.pop()
         wide = WIDTH * box.size / root.size
         if wide < LEAST:
-            return
+            continue
         y = height - 8 - ROW * (level + 1)
         share = 100 * box.value / root.size
         figure = f"{box.value:+,}" if is_difference else f"{box.value:,}"
@@ -88,10 +95,9 @@ def draw(
             f' fill="{fill}" rx="2"/>'
             f'<text x="{left + 3:.2f}" y="{y + 13}">{escape(shown)}</text></g>'
         )
+        callees = []
         for callee, inner in sorted(box.callees.items()):
-            add(callee, inner, left, level + 1)
+            callees.append((callee, inner, left, level + 1))
             left += WIDTH * inner.size / root.size
-
-    if root.size:
-        add("all", root, 0, 0)
+        waiting += reversed(callees)
     return "\n".join([*parts, "</svg>", ""])
