@@ -17,11 +17,19 @@ from pathlib import Path
 import pytest
 from profiled import KMEM, on_library, profile, wait_for_registry
 
-from kmem.live.ages import Ages, Held, bytes_by_age, suspects, thread_rows, top_threads
+from kmem.live.ages import (
+    Ages,
+    Held,
+    bytes_by_age,
+    suspects,
+    thread_frame,
+    thread_rows,
+    top_threads,
+)
 from kmem.live.lines import Line
 from kmem.live.living import Living, now_ms, read_living
 from kmem.live.pprof import Frame, Row
-from kmem.live.profile_files import Profile
+from kmem.live.profile_files import Profile, pprof_of
 from kmem.live.profile_tables import print_tables
 from kmem.live.registry import layout
 from kmem.live.registry.file import RECORD_SAMPLES, Registry
@@ -262,6 +270,24 @@ def test_refused() -> None:
         assert "--by thread: expected a process, and neither --growth nor --view rate" in (
             done.stderr
         )
+
+
+def test_a_base_with_threads_and_one_without(tmp_path: Path) -> None:
+    """Their stacks differ by a frame, so all of it would seem to have grown."""
+    plain, threads = tmp_path / "plain.pb.gz", tmp_path / "threads.pb.gz"
+    frame = Frame(1, (Line("leak"),), None)
+    for path, frames in ((plain, (frame,)), (threads, (frame, thread_frame("worker (7)")))):
+        made = Profile([Row(frames, (1, 2, 3, 4096))], "x", 1, 0, 0, "")
+        path.write_bytes(pprof_of(made, "live"))
+    for words in ([plain, "--base", threads], ["1", "--base", threads]):
+        done = profile(*words)
+        assert done.returncode == 2
+        assert f"--base {threads}: expected a profile without --by thread" in done.stderr
+    for words in ([threads, "--base", plain], ["1", "--by", "thread", "--base", plain]):
+        done = profile(*words)
+        assert done.returncode == 2
+        assert f"--base {plain}: expected a profile that --by thread wrote" in done.stderr
+    assert profile(threads, "--base", threads).returncode == 0
 
 
 def held(site: str, age_ms: int, size: int = 1000, thread: str = "main") -> Held:

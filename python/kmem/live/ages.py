@@ -69,6 +69,14 @@ def thread_frame(name: str) -> Frame:
     return Frame(0, (Line(f"thread {name}"),), None)
 
 
+def has_threads(rows: Sequence[Row]) -> bool:
+    """Whether all stacks have threads as outermost frames, as those of thread_rows."""
+    ends = (frame for row in rows for frame in row.frames[-1:])
+    return all(
+        frame.mapping is None and frame.lines[-1].function.startswith("thread ") for frame in ends
+    )
+
+
 def thread_name(living: Living, number: int) -> str:
     if not number:
         return "unknown"

@@ -18,7 +18,7 @@ from kmem.common.processes import command_line
 from kmem.common.signals import end_as_by_ctrl_c, signals_kept
 from kmem.common.sizes import INTERVAL_LEAST, INTERVAL_MOST
 from kmem.live import pace
-from kmem.live.ages import ages_of, thread_rows
+from kmem.live.ages import ages_of, has_threads, thread_rows
 from kmem.live.differences import subtract
 from kmem.live.leases import Lease, leased
 from kmem.live.living import Living, read_living
@@ -343,6 +343,14 @@ def from_source(path: Path) -> Profile:
         ) from None
 
 
+def check_base(base: Path | None, earlier: Profile | None, *, by_thread: bool) -> None:
+    """With threads as frames of one profile only, no stack would equal another."""
+    if earlier is None or not earlier.rows or has_threads(earlier.rows) == by_thread:
+        return
+    expected = "a profile that --by thread wrote" if by_thread else "a profile without --by thread"
+    raise BadUsage(f"--base {base}: expected {expected}, as the other")
+
+
 def profile(
     source: int | Path,
     *,
@@ -368,8 +376,11 @@ def profile(
     said: list[str] = []
     if isinstance(source, Path):
         made = from_source(source)
+        if made.rows:
+            check_base(base, earlier, by_thread=has_threads(made.rows))
         check_outputs(outputs, is_difference=is_difference or made.is_difference)
     else:
+        check_base(base, earlier, by_thread=by_thread)
         # Without this the program would stay under sampling until the lease is over.
         end_as_by_ctrl_c(signal.SIGTERM, signal.SIGHUP)
         with signals_kept() as signals:
