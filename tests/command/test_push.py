@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import signal
@@ -10,7 +11,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from email.parser import BytesParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,8 +25,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from test_live import DEADLINE, KMEM, Program
 
+from kmem.live import receivers
 from kmem.live.metrics import ProcessesCollector
 from kmem.live.pprof import read
+from kmem.live.push import Profiles
 from kmem.live.registry.find import open_process
 
 pytestmark = pytest.mark.alone
@@ -132,7 +134,7 @@ def push(*words: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def pushing(*words: object) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [KMEM, "push", *map(str, words)],
@@ -314,6 +316,32 @@ def test_an_answer_that_is_no_http(leaking: Program, answer: bytes) -> None:
     assert (done.returncode, done.stdout) == (1, "0 profiles sent\n")
     assert done.stderr.startswith(f"kmem: push: {url}: expected an answer in HTTP, not ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "begin", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"]
+)
+def test_an_answer_in_small_pieces(
+    begin: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each comes in time, but the answer as a whole does not."""
+
+    class Speaker(StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(begin)
+            with contextlib.suppress(OSError):
+                for _ in range(50):
+                    self.wfile.write(b"a")
+                    time.sleep(0.1)
+
+    monkeypatch.setattr(receivers, "ANSWER_SECONDS", 1)
+    with TCPServer(("127.0.0.1", 0), Speaker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        assert Profiles(url, None).post("/ingest", b"body", {}) is None
+        server.shutdown()
+    expected = f"kmem: push: {url}: timed out; profiles are lost until it takes them\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_a_name_that_no_program_has() -> None:

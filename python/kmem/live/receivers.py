@@ -2,12 +2,14 @@
 """A server that something is sent to, and what is said when it does not take it."""
 
 import http.client
+import io
+import socket
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from kmem.common.errors import BadUsage, say
 
@@ -83,13 +85,65 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class PatientReader(io.RawIOBase):
+    """Reads an answer within ANSWER_SECONDS, in any number of pieces, or raises TimeoutError.
+
+    A limit for each read would not be enough: a server that sends a byte a second would hold back
+    all further profiles, and the end of the command.
+    """
+
+    def __init__(self, connection: socket.socket, stream: io.RawIOBase) -> None:
+        self.connection, self.stream = connection, stream
+        self.deadline = time.monotonic() + ANSWER_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self.connection.settimeout(left)
+        return self.stream.readinto(buffer)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+class PatientAnswer(http.client.HTTPResponse):
+    """The answer to a request, status and headers included."""
+
+    def __init__(self, sock: socket.socket, *words: Any, **options: Any) -> None:
+        super().__init__(sock, *words, **options)
+        self.fp = io.BufferedReader(PatientReader(sock, self.fp.detach()))
+
+
+class HttpConnection(http.client.HTTPConnection):
+    response_class = PatientAnswer
+
+
+class HttpsConnection(http.client.HTTPSConnection):
+    response_class = PatientAnswer
+
+
+class HttpHandler(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(HttpConnection, request)
+
+
+class HttpsHandler(urllib.request.HTTPSHandler):
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(HttpsConnection, request)
+
+
 class Poster(Receiver):
     """A server that takes a message by POST."""
 
     def __init__(self, url: str, token: str | None) -> None:
         super().__init__(url)
         self.token = token
-        self.opener = urllib.request.build_opener(NoRedirects)
+        self.opener = urllib.request.build_opener(NoRedirects, HttpHandler, HttpsHandler)
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes | None:
         """What the server answers; None if it did not take the message, which is said."""
