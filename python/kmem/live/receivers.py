@@ -25,13 +25,15 @@ def is_address(url: str) -> bool:
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
+        (parts.hostname or "").encode("idna")  # as it is looked up
     except ValueError:
         return False
     return (
         parts.scheme in ("http", "https")
         and bool(parts.hostname)
         and port != 0
-        and not (parts.query or parts.fragment or parts.username)
+        and parts.path.isascii()
+        and not (parts.query or parts.fragment or "@" in parts.netloc)
     )
 
 
