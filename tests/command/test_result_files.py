@@ -11,6 +11,7 @@ from kmem.traces import file as tr
 
 TINY = Path(tr.__file__).parent / "boot-6.1tiny-slob-64M.slt.zst"
 GLIBC = ("--peers", "glibc")
+EXPLAINED = Path(__file__).parents[1] / "explain"
 START = ("bench", "start", "--runs", "3", *GLIBC)
 IDLE = ("bench", "idle", "--rounds", "1", "--seconds", "0.1", *GLIBC)
 TAILS = ("bench", "tails", "--rounds", "1", "--scale", "0.01", "--only", "busy", *GLIBC)
@@ -29,8 +30,14 @@ MISUSE = ("bench", "misuse", "--levels", "default", "--runs", "0", "--only", "re
         (("replay", TINY), "pages at the end"),
         (("replay", "--real-time", TINY), "medians of"),
         (("tune", TINY, "--trials", "2"), "defaults"),
+        (("explain", EXPLAINED / "reports" / "conntrack-leak.txt"), "caches by memory"),
+        (("explain", EXPLAINED / "profiles" / "go.pb.gz"), "by call site"),
+        (("lab", "order", "--size", "192", "--cpus", "4"), "21 1 0"),
     ],
-    ids=["start", "idle", "tails", "suite", "misuse", "replay", "real time", "tune"],
+    ids=[
+        *("start", "idle", "tails", "suite", "misuse", "replay", "real time", "tune"),
+        *("tables", "profile", "order"),
+    ],
 )
 def test_full_disk_does_not_take_the_figures(
     tmp_path: Path, words: tuple[str | Path, ...], figures: str

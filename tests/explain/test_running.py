@@ -174,6 +174,12 @@ def test_text_and_page(tmp_path: Path) -> None:
     page = tmp_path / "out.html"
     with pins("random") as (process, _):
         result = explain(process.pid, "--top", "1", "--html", page)
+        full = explain(process.pid, "--json", "/dev/full")
+    assert (full.returncode, full.stderr) == (
+        1,
+        "kmem: --json /dev/full: No space left on device\n",
+    )
+    assert "advice: " in full.stdout
     assert (result.returncode, result.stderr) == (0, "")
     for text in (
         "free in partial slabs of nodes",

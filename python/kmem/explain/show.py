@@ -465,8 +465,10 @@ def show(
     if len(moments) > 1:
         reports.append(growth_report(found, len(moments)))
     unread = bool(reading.unread)
-    write_json(json_file, document(answers, found, reading))
-    write_page(html_file, "kmem explain", reports + [unread_report(reading, None)] * unread)
-    console = wide_console()
-    for report in reports + [unread_report(reading, UNREAD_SHOWN)] * unread:
-        print_report(report, console)
+    try:
+        write_json(json_file, document(answers, found, reading))
+        write_page(html_file, "kmem explain", reports + [unread_report(reading, None)] * unread)
+    finally:  # a full disk must not take the figures
+        console = wide_console()
+        for report in reports + [unread_report(reading, UNREAD_SHOWN)] * unread:
+            print_report(report, console)

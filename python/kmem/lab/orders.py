@@ -145,8 +145,10 @@ def as_table(rows: Sequence[Row]) -> Table:
 def show_case(case: Case, json_file: Path | None) -> None:
     build()
     (slab,) = compute([case])
-    write_json(json_file, asdict(case) | asdict(slab))
-    print(slab.objects, slab.pages, slab.order)
+    try:
+        write_json(json_file, asdict(case) | asdict(slab))
+    finally:  # a full disk must not take the figures
+        print(slab.objects, slab.pages, slab.order)
 
 
 def order_report(

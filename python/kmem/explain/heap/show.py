@@ -330,8 +330,10 @@ def show_profiles(
     reading = Reading(unread=[fault for profile in profiles for fault in profile.unread])
     reports = [report_of(one, count, top) for count, one in enumerate(explained, 1)]
     unread = bool(reading.unread)
-    write_json(json_file, document(explained, reading))
-    write_page(html_file, "kmem explain", reports + [unread_report(reading, None)] * unread)
-    console = wide_console()
-    for report in reports + [unread_report(reading, UNREAD_SHOWN)] * unread:
-        print_report(report, console)
+    try:
+        write_json(json_file, document(explained, reading))
+        write_page(html_file, "kmem explain", reports + [unread_report(reading, None)] * unread)
+    finally:  # a full disk must not take the figures
+        console = wide_console()
+        for report in reports + [unread_report(reading, UNREAD_SHOWN)] * unread:
+            print_report(report, console)

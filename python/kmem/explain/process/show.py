@@ -349,6 +349,8 @@ def show_process(
         found = read_process(registry) if seconds else before
     answers = answer(found, samples)
     report = report_of(answers, top)
-    write_json(json_file, document(answers))
-    write_page(html_file, f"kmem explain {process}", [report])
-    print_report(report, wide_console())
+    try:
+        write_json(json_file, document(answers))
+        write_page(html_file, f"kmem explain {process}", [report])
+    finally:  # a full disk must not take the figures
+        print_report(report, wide_console())
