@@ -461,6 +461,19 @@ def test_files_are_written_whole_or_not_at_all(
     assert list(tmp_path.iterdir()) == [old]
 
 
+def test_full_disk_does_not_take_the_figures(tmp_path: Path) -> None:
+    """Neither the table, in place of the file, nor the other files."""
+    full, other = tmp_path / "full.svg", tmp_path / "other.svg"
+    full.symlink_to("/dev/full")
+    with sites(1000000, "registry=on") as process:
+        wait_for_registry(process.pid)
+        words = (str(process.pid), "--seconds", "0.1", "--interval", "1024")
+        done = profile(*words, "-o", full, "-o", other)
+    assert (done.returncode, done.stderr) == (1, f"kmem: -o {full}: No space left on device\n")
+    assert "call site" in done.stdout
+    assert other.read_text().endswith("</svg>\n")
+
+
 def test_one_at_a_time(tmp_path: Path) -> None:
     with sites(1000000, "registry=on") as process:
         wait_for_registry(process.pid)

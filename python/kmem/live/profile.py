@@ -400,8 +400,12 @@ def profile(
         rows = subtract(made.rows, earlier.rows)
         comment = f"{made.comment}, less {earlier.source}"
         made = replace(made, rows=rows, comment=comment, is_difference=True)
-    write_files(made, view, outputs)
-    for line in said:
-        typer.echo(line)
-    if not outputs and (made.rows or isinstance(source, Path)):
-        print_tables(made, view, by_thread=by_thread)
+    is_written = False
+    try:
+        write_files(made, view, outputs)
+        is_written = bool(outputs)
+    finally:  # a full disk must not take the figures
+        for line in said:
+            typer.echo(line)
+        if not is_written and (made.rows or isinstance(source, Path)):
+            print_tables(made, view, by_thread=by_thread)

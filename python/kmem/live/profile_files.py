@@ -124,8 +124,12 @@ def pprof_of(profile: Profile, view: str) -> bytes:
 
 
 def write_files(profile: Profile, view: str, outputs: Sequence[Path]) -> None:
+    """One that cannot be written does not take the others: a profile may last for a day."""
+    faults = []
     for path in outputs:
         try:
             write_file(profile, view, path)
         except OSError as error:
-            raise KmemError(f"-o {path}: {error.strerror}") from None
+            faults.append(f"-o {path}: {error.strerror}")
+    if faults:
+        raise KmemError("; ".join(faults))
