@@ -139,6 +139,14 @@ def test_metrics_are_the_slab_table(server: Server, program: Program) -> None:
     assert metrics["kmem_process_resident_bytes", pid, ""] > 1 << 20
 
 
+def test_metrics_by_name(server: Server) -> None:
+    """Prometheus's clients take only the wanted metrics of a scrape: of ours there were none."""
+    status, body = server.ask("metrics?name[]=kmem_processes&name[]=kmem_refusals")
+    lines = body.decode().splitlines()
+    names = [line.split()[0] for line in lines if not line.startswith("#")]
+    assert status == 200 and sorted(names) == ["kmem_processes", "kmem_refusals"]
+
+
 def test_figures_as_json(server: Server, program: Program) -> None:
     document = until_read(server, program)
     mine = next(cache for cache in document["caches"] if cache["name"] == "mine")

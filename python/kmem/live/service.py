@@ -97,7 +97,8 @@ class Service:
         self.sampler = sampler
         self.hosts = set(hosts)
         self.token = token
-        registry = CollectorRegistry(auto_describe=False)
+        # Names are known at a scrape only; without them the client would find none for ?name[]=.
+        registry = CollectorRegistry(auto_describe=False, support_collectors_without_names=True)
         registry.register(ProcessesCollector(caches=caches))
         self.metrics = make_wsgi_app(registry)
         self.scraping = threading.Lock()
