@@ -9,8 +9,11 @@
  *  FRESH-2  No program sees the bit. percpu_alloc_class and percpu_unmarked take it off an object that
  *           leaves for a program, and objects_give and marks_decide take it off one that goes back to its slab.
  *
- * Sheaves, stocks and barns move such pointers as any others. Not all that leaves them is used: an
- * object that was given back is fresh no more, though its page may be.
+ *  FRESH-3  The slab says whether its pages were touched (struct page, fresh). slab_make writes that
+ *           before another thread can find the slab, and the slot that carves the slab reads it.
+ *
+ * Sheaves, stocks and barns move such pointers as any others. An object that went back to its slab is
+ * fresh no more, though nobody has touched it.
  */
 #ifndef KMEM_ENGINES_FRESH_H
 #define KMEM_ENGINES_FRESH_H

@@ -139,27 +139,27 @@ static KMEM_ALWAYS_INLINE void *percpu_alloc_fast(uint64_t pair_offset)
         return rseq_pop(pair_offset);
 }
 
+/* An object of a size class, as it rested, becomes a program's. */
+static KMEM_ALWAYS_INLINE void *object_unmarked(void *object)
+{
+        if (unlikely(object_is_fresh(object)))
+                return object_without_fresh(object);
+        freed_clear(object);
+        return object;
+}
+
 /* percpu_alloc_fast from the pair of a size class, whose objects are marked while they are free. */
 static KMEM_ALWAYS_INLINE void *percpu_alloc_class(uint64_t pair_offset)
 {
         void *object = percpu_alloc_fast(pair_offset);
 
-        if (likely(object)) {
-                if (unlikely(object_is_fresh(object)))
-                        return object_without_fresh(object);
-                freed_clear(object);
-        }
-        return object;
+        return likely(object) ? object_unmarked(object) : NULL;
 }
 
 /* What percpu_alloc_class does, for an object or NULL of percpu_alloc or its kind. */
 static inline void *percpu_unmarked(const struct kmem_cache *cache, void *object)
 {
-        if (unlikely(object_is_fresh(object)))
-                return object_without_fresh(object);
-        if (likely(object) && cache->marks_freed)
-                freed_clear(object);
-        return object;
+        return likely(object) && cache->marks_freed ? object_unmarked(object) : object;
 }
 
 static KMEM_ALWAYS_INLINE bool percpu_free_fast(uint64_t pair_offset, void *object)

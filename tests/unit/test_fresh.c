@@ -10,9 +10,7 @@
 #include "heap/reclaim.h"
 #include "percpu/freed.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { BYTES = 2 << 20, BLOCKS_MAX = BYTES / 24 + 1, SIZES = 6 };
 

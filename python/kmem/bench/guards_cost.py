@@ -117,8 +117,8 @@ def one_window(server: Server, rate: int, seconds: float) -> Window:
     after, end = server.commands(), server.cpu_seconds()
     if start == end:
         return 0.0, 0.0
-    loaded = after - before - 1  # without the question for the first number
-    return loaded / (end - start), (server.guards().made - made) / (after - commands)
+    of_load = after - before - 1  # without the question for the first number
+    return of_load / (end - start), (server.guards().made - made) / (after - commands)
 
 
 def bench_guards(
